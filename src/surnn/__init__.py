@@ -1,0 +1,24 @@
+"""Selective-update RNNs: recurrent layers whose units update or carry their state exactly."""
+
+from .gates import AlwaysOpen as AlwaysOpen
+from .gates import EveryN as EveryN
+from .gates import FixedRandom as FixedRandom
+from .gates import FixedRhythm as FixedRhythm
+from .gates import Gate as Gate
+from .gates import InputGate as InputGate
+from .gates import Rhythm as Rhythm
+from .gates import Schedule as Schedule
+from .gates import Spectral as Spectral
+from .gates import Spline as Spline
+from .gates import SSMGate as SSMGate
+from .gates import Table as Table
+from .gates import Threshold as Threshold
+from .gates import WarpedRhythm as WarpedRhythm
+from .layers import SuGRU as SuGRU
+from .layers import SuLSTM as SuLSTM
+from .layers import SuRNN as SuRNN
+from .layers import SuSNN as SuSNN
+from .state import SuState as SuState
+from .surrogate import Surrogate as Surrogate
+
+__version__ = "0.1.0"

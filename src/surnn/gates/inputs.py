@@ -1,0 +1,144 @@
+"""Gates that see the input: a schedule for each sequence, still parallel in time.
+
+They follow information where a clock cannot. Train them with ``mode="sampled"`` (the default
+here): with a plain hard threshold, inputs that look alike all flip together, far outside what a
+straight-through gradient describes, and the gate does not learn to select.
+"""
+
+import math
+from statistics import NormalDist
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..surrogate import Surrogate
+from .base import Gate, bias_for_rate
+
+Source = Literal["layer", "input"]
+
+
+class SeesInput(Gate):
+    """Base of gates that read x.
+
+    Args:
+        source: ``"layer"`` reads the layer's own input, ``"input"`` the whole stack's.
+        rate: see :class:`Gate`; exact for inputs of mean 0 and variance 1, or after
+            ``layer.calibrate(x)``.
+        mode: see :class:`Gate`; sampled by default.
+        **options: see :class:`Gate`.
+    """
+
+    sees_input = True
+    bias: nn.Parameter
+
+    def __init__(self, *, source: Source = "layer", **options) -> None:
+        options.setdefault("rate", 0.3)
+        options.setdefault("mode", "sampled")
+        super().__init__(**options)
+        if source not in ("layer", "input"):
+            raise ValueError(f"unknown source {source!r}; choose 'layer' or 'input'")
+        self.source: Source = source
+
+    def _bias_for_normal(self, width: int) -> nn.Parameter:
+        """The offset that opens a standard normal pre-activation at the wanted rate."""
+        rate = min(max(self.rate, 1e-6), 1 - 1e-6)
+        return nn.Parameter(torch.full((width,), NormalDist().inv_cdf(rate)))
+
+    @torch.no_grad()
+    def calibrate(self, t: Tensor, x: Tensor) -> None:
+        """Set the bias so that the schedule on x [T, B, I] has the wanted rate."""
+        a, _ = self.preactivation(t, x, self.init_memory(x.shape[1]))
+        self.bias += bias_for_rate(a.flatten(0, 1), self.rate).to(self.bias)
+
+
+class InputGate(SeesInput):
+    """A linear map of x_t, or a small MLP.
+
+    Args:
+        hidden: width of the MLP's hidden layer (GELU); None is linear.
+        **options: see :class:`SeesInput`.
+    """
+
+    def __init__(self, *, hidden: int | None = None, **options) -> None:
+        super().__init__(**options)
+        self.hidden = hidden
+
+    def setup(self, width, input_size):
+        features = input_size if self.hidden is None else self.hidden
+        if self.hidden is not None:
+            self.lift = nn.Linear(input_size, self.hidden)
+        self.weight = nn.Parameter(torch.randn(width, features) / math.sqrt(features))
+        self.bias = self._bias_for_normal(width)
+
+    def preactivation(self, t, x, memory):
+        features = x.to(self.weight.dtype)
+        if self.hidden is not None:
+            features = functional.gelu(self.lift(features))
+        return functional.linear(features, self.weight, self.bias), memory
+
+
+class SSMGate(SeesInput):
+    """A causal diagonal state-space model over x, so that a gate can see what came before.
+
+    ``s_t = λ s_{t-1} + (1 - λ) W x_t``, with decays λ whose time constants are log-spaced up to
+    the horizon and learned; the pre-activation is linear in (s_t, x_t). Parallel in time for a
+    whole sequence, one step for a stream.
+
+    Args:
+        modes: size of s.
+        horizon: longest time constant at the start, in steps.
+        **options: see :class:`SeesInput`.
+    """
+
+    def __init__(self, *, modes: int = 16, horizon: int = 1024, **options) -> None:
+        super().__init__(**options)
+        if modes < 1 or horizon < 1:
+            raise ValueError(f"modes and horizon must be at least 1, got {modes} and {horizon}")
+        self.modes = modes
+        self.horizon = horizon
+
+    def setup(self, width, input_size):
+        constants = torch.logspace(0, math.log10(max(self.horizon, 2)), self.modes)
+        self.log_time = nn.Parameter(constants.log())
+        self.lift = nn.Parameter(torch.randn(self.modes, input_size) / math.sqrt(input_size))
+        self.read_state = nn.Parameter(torch.randn(width, self.modes) / math.sqrt(self.modes))
+        self.read_input = nn.Parameter(torch.randn(width, input_size) / math.sqrt(input_size))
+        self.bias = self._bias_for_normal(width)
+
+    def init_memory(self, batch):
+        return self.lift.new_zeros(batch, self.modes)
+
+    def preactivation(self, t, x, memory):
+        x = x.to(self.lift.dtype)
+        decay = torch.exp(-torch.exp(-self.log_time))
+        s = diagonal_scan(decay, (1 - decay) * functional.linear(x, self.lift), memory.to(x.dtype))
+        a = functional.linear(s, self.read_state) + functional.linear(x, self.read_input, self.bias)
+        return a, s[-1]
+
+
+class Threshold(SeesInput):
+    """Ablation: every gate opens where the input exceeds a fixed level in any channel."""
+
+    def __init__(self, level: float = 0.0, **options) -> None:
+        options.setdefault("source", "input")
+        options.setdefault("granularity", "layer")
+        super().__init__(rate=0.5, mode="hard", frozen=True, surrogate=Surrogate(), **options)
+        self.level = level
+
+    def preactivation(self, t, x, memory):
+        return x.amax(-1, keepdim=True) - self.level, memory
+
+    def calibrate(self, t, x):
+        """Nothing to set: the level is given."""
+
+
+def diagonal_scan(decay: Tensor, u: Tensor, initial: Tensor) -> Tensor:
+    """``s_t = decay * s_{t-1} + u_t`` for u [T, B, M] by doubling: log2(T) parallel passes."""
+    s = torch.cat(((u[:1] + decay * initial), u[1:]))
+    reach, power = 1, decay
+    while reach < s.shape[0]:
+        s = torch.cat((s[:reach], torch.addcmul(s[reach:], s[:-reach], power)))
+        reach, power = 2 * reach, power * power
+    return s
