@@ -52,7 +52,7 @@ class SelectiveLayer(nn.Module):
             the place of the first one, at the price of a host synchronisation.
     """
 
-    _state_names: tuple[str, ...]
+    skip_drive: float | None = None
 
     def __init__(
         self,
@@ -276,7 +276,7 @@ class SelectiveLayer(nn.Module):
             lengths=lengths,
             relevant=relevant,
             binary=binary,
-            skip_drive=getattr(self, "skip_drive", None),
+            skip_drive=self.skip_drive,
         )
 
     def _by_gate(self, schedule: Schedule) -> tuple[Tensor, Tensor | None]:
@@ -389,10 +389,13 @@ class SelectiveLayer(nn.Module):
     @torch.no_grad()
     def calibrate(self, input: Tensor) -> Self:
         """Set biases of gates that see the input so that they open at their rate on ``input``."""
-        self._check_input(input)
+        if not self._check_input(input):
+            input = input.unsqueeze(0 if self.batch_first else 1)
         x = input.transpose(0, 1) if self.batch_first else input
+        training = self.training
+        self.eval()  # rates are of hard gates, and nothing is dropped
         self._run(x, self._zero_state(x.shape[1]), None, self.backend, calibrate=True)
-        return self
+        return self.train(training)
 
     # ------------------------------------------------------------ torch's layers
 

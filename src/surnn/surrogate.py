@@ -100,6 +100,7 @@ class Surrogate:
 
     def step(self, a: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """``1[a > 0]``, strictly; the gradient is :meth:`derivative`."""
+        a = _closed_if_nan(a)
         return _straight_through((a > 0).to(a.dtype), self.smooth(a))
 
     def sample(self, a: Float[Tensor, "*s"], noise: float | Tensor = 1.0) -> Float[Tensor, "*s"]:
@@ -108,13 +109,16 @@ class Surrogate:
         ``noise`` in [0, 1] narrows the random threshold around 1/2: 1 draws fully, 0 is
         :meth:`step` (up to rounding of ``F`` at the threshold). It is the annealing knob.
         """
-        mean = self.smooth(a)
+        mean = self.smooth(_closed_if_nan(a))
         threshold = 0.5 + noise * (torch.rand_like(mean) - 0.5)
         return _straight_through((mean.detach() > threshold).to(a.dtype), mean)
 
 
+def _closed_if_nan(a: Tensor) -> Tensor:
+    """A pre-activation that is not a number keeps the gate closed, and gets no gradient."""
+    return torch.where(a.isnan(), -1.0, a)
+
+
 def _straight_through(hard: Tensor, smooth: Tensor) -> Tensor:
     # The brackets matter: hard + smooth - smooth.detach() is not exactly 0/1 one time in eight.
-    # nan_to_num: a pre-activation that is not a number keeps the gate closed, with no gradient.
-    smooth = smooth.nan_to_num(nan=0.0)
     return hard + (smooth - smooth.detach())

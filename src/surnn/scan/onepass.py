@@ -60,8 +60,10 @@ def fused_gru_backward(
     # Inside an operator autograd is excluded from dispatch; for torch's own backward of its own
     # kernel it is let in again.
     included = torch._C._dispatch_tls_local_include_set()
-    nothing = included - included
-    with torch._C._ForceDispatchKeyGuard(included, nothing), torch.enable_grad():
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    for key in ("AutogradCPU", "AutogradCUDA", "AutogradOther", "ADInplaceOrView"):
+        excluded = excluded - torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+    with torch._C._ForceDispatchKeyGuard(included, excluded), torch.enable_grad():
         y, last = _gru(*leaves)
         grads = torch.autograd.grad((y, last), leaves, (grad_y, grad_last))
     return tuple(grad.contiguous() for grad in grads)  # type: ignore[return-value]

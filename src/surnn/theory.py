@@ -1,0 +1,130 @@
+"""The paper's theory as small functions: update counts, Jacobians, path lengths, retention.
+
+Schedules here are ``g`` [T, H], 1 = update. Steps are counted from 0, and a window (s, t] holds
+the steps s, s+1, ..., t-1: those between the state after s steps and the state after t.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from .gates import Schedule
+from .layers import SelectiveLayer
+from .scan import reference
+from .scan.contract import input_projection
+
+
+def update_set(g: Float[Tensor, "T H"], unit: int, s: int = 0, t: int | None = None) -> list[int]:
+    """U_on of the paper: the steps in (s, t] at which ``unit`` updates."""
+    return [s + step for step in g[s:t, unit].nonzero().flatten().tolist()]
+
+
+def update_count(g: Float[Tensor, "T H"], s: int = 0, t: int | None = None) -> Int[Tensor, "H"]:
+    """Number of updates of each unit in (s, t]."""
+    return (g[s:t] != 0).sum(0)
+
+
+def update_rate(g: Float[Tensor, "T H"]) -> float:
+    """p: the share of (step, unit) pairs that update."""
+    return (g != 0).double().mean().item()
+
+
+def effective_depth(g: Float[Tensor, "T H"], s: int = 0, t: int | None = None) -> float:
+    """Mean number of non-identity factors between the states s and t: p * (t - s)."""
+    return update_count(g, s, t).double().mean().item()
+
+
+class Jacobians(NamedTuple):
+    """One-step derivatives along a trajectory, of the state flattened to [C * H]."""
+
+    step: Float[Tensor, "T S S"]
+    """∂h_t/∂h_{t-1} = I + D_t (J_f - I)."""
+    proposal: Float[Tensor, "T S S"]
+    """J_f = ∂f/∂h_{t-1}: the same step with every gate open."""
+    g: Float[Tensor, "T S"]
+    """Gates of the state's coordinates."""
+
+
+def jacobians(layer: SelectiveLayer, x: Float[Tensor, "T I"]) -> Jacobians:
+    """Jacobians of a one-layer, one-directional layer along its trajectory on one sequence."""
+    if layer.num_layers * layer.num_directions != 1 or layer.expand > 1:
+        raise ValueError("jacobians are of a single layer in one direction, without expand")
+    x = x.unsqueeze(1)
+    state = layer.init_state(1)
+    steps = torch.arange(1, x.shape[0] + 1, device=x.device)[:, None]
+    gate = layer.gates[0]
+    schedule, _ = gate(steps, x, gate.init_memory(1))  # type: ignore[operator]
+    inputs = layer._scan_inputs(0, x, schedule, state.cell[0], None, binary=True)
+    opened, _ = layer._by_gate(Schedule(torch.ones_like(schedule.g), None))
+    drive = input_projection(inputs.x, inputs.weight, inputs.bias)
+    h = inputs.state
+    units = inputs.gate.expand(-1, 1, layer.heads, layer.head_size)[:, :, :, None]
+    coordinates = units.expand(-1, *h.shape).flatten(1)
+
+    found: tuple[list[Tensor], list[Tensor]] = ([], [])
+    with torch.no_grad():
+        for t in range(x.shape[0]):
+
+            def step(flat: Tensor, gate_t: Tensor, t: int = t) -> Tensor:
+                return reference.step(inputs, drive[t], gate_t, flat.view_as(h)).flatten()
+
+            for kind, gate_t in zip(found, (inputs.gate[t], opened[t].to(h.dtype)), strict=True):
+                kind.append(torch.func.jacrev(step)(h.flatten(), gate_t))
+            h = step(h.flatten(), inputs.gate[t]).view_as(h)
+    return Jacobians(torch.stack(found[0]), torch.stack(found[1]), coordinates.detach())
+
+
+def identity_rows(jacobian: Float[Tensor, "S S"]) -> Bool[Tensor, "S"]:
+    """Which rows are those of the identity, exactly: coordinates that were carried."""
+    return (jacobian == torch.eye(len(jacobian), dtype=jacobian.dtype)).all(1)
+
+
+def sensitivity(jac: Jacobians, s: int, t: int) -> Float[Tensor, "S S"]:
+    """∂h_t/∂h_s: the product of the one-step Jacobians in (s, t], latest first."""
+    total = torch.eye(jac.step.shape[-1], dtype=jac.step.dtype)
+    for step in jac.step[s:t]:
+        total = step @ total
+    return total
+
+
+class RowBound(NamedTuple):
+    """Proposition 1, measured: ``norm = constant * rho ** count`` for every coordinate."""
+
+    norm: Float[Tensor, "S"]
+    """‖e_i ∂h_t/∂h_s‖₂: the sensitivity of coordinate i."""
+    count: Int[Tensor, "S"]
+    """Updates of coordinate i in (s, t]."""
+    rho: float
+    """The largest ‖J_f‖₂ in the window."""
+    constant: Float[Tensor, "S"]
+    """C_i(s, t) = norm / rho ** count; the paper leaves open whether it is bounded."""
+
+
+def row_bound(jac: Jacobians, s: int, t: int) -> RowBound:
+    """Row sensitivities in (s, t], and the constant that Proposition 1 needs there."""
+    norm = sensitivity(jac, s, t).norm(dim=1)
+    count = update_count(jac.g, s, t)
+    rho = torch.linalg.matrix_norm(jac.proposal[s:t], ord=2).max().item()
+    return RowBound(norm, count, rho, norm / torch.tensor(rho, dtype=norm.dtype) ** count)
+
+
+def retention(skip_drive: float, steps: int, z: float = 0.0) -> float:
+    """Share of h that ``onepass`` keeps over ``steps`` carries: sigmoid(z + C) ** steps.
+
+    ``z`` is the update gate's own pre-activation, the smallest one for a lower bound.
+    """
+    return math.exp(-steps * math.log1p(math.exp(-(z + skip_drive))))
+
+
+def skip_drive_for_retention(loss: float, steps: int, z: float = 0.0) -> float:
+    """C at which ``onepass`` loses at most ``loss`` of h over ``steps`` carries.
+
+    ``logit((1 - loss) ** (1 / steps)) - z`` in PyTorch's sign. Pass the smallest z expected.
+    """
+    if not 0 < loss < 1 or steps < 1:
+        raise ValueError(f"need 0 < loss < 1 and steps >= 1, got {loss} and {steps}")
+    log_keep = math.log1p(-loss) / steps
+    return log_keep - math.log(-math.expm1(log_keep)) - z

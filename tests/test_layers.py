@@ -1,0 +1,419 @@
+"""Layers as their users hold them: torch's shapes and results, streams, options, errors."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+import surnn
+from surnn import AlwaysOpen, SuGRU, SuLSTM, SuRNN, SuSNN
+
+PAIRS = [(SuGRU, nn.GRU, {}), (SuLSTM, nn.LSTM, {}), (SuRNN, nn.RNN, {})]
+PAIRS += [(SuRNN, nn.RNN, {"nonlinearity": "relu"})]
+LAYERS = [SuGRU, SuLSTM, SuRNN, SuSNN]
+STEPS, BATCH, FEATURES, HIDDEN = 17, 3, 5, 12
+
+
+def tensors(hidden) -> tuple[torch.Tensor, ...]:
+    return (hidden,) if isinstance(hidden, torch.Tensor) else tuple(hidden)
+
+
+def close(found, expected) -> None:
+    for a, b in zip(tensors(found), tensors(expected), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+# ------------------------------------------------------------------ torch's layers, gates open
+
+
+@pytest.mark.parametrize(("ours", "theirs", "options"), PAIRS)
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_open_gates_equal_torch(ours, theirs, options, bidirectional, batch_first, bias):
+    module = theirs(
+        FEATURES,
+        HIDDEN,
+        num_layers=2,
+        bias=bias,
+        batch_first=batch_first,
+        bidirectional=bidirectional,
+        **options,
+    ).double()
+    x = torch.randn(BATCH, STEPS, FEATURES, dtype=torch.float64)
+    x = (x if batch_first else x.transpose(0, 1)).requires_grad_()
+    first = torch.randn(2 * (1 + bidirectional), BATCH, HIDDEN, dtype=torch.float64)
+    hx = (first, first * 0.5) if ours is SuLSTM else first
+    for backend in ("reference", "events"):
+        layer = ours.from_torch(module, gate=AlwaysOpen(), backend=backend)
+        for given in (None, hx):
+            expected, found = module(x, given), layer(x, given)
+            close(found[0], expected[0])
+            close(found[1], expected[1])
+        grads = [
+            torch.autograd.grad(m(x, hx)[0].square().sum(), [x, *m.parameters()])
+            for m in (module, _without_gates(layer))
+        ]
+        close(grads[1], grads[0])
+
+
+def _without_gates(layer):
+    layer.gates.requires_grad_(False)
+    layer.parameters = lambda: nn.Module.parameters(layer, recurse=False)
+    return layer
+
+
+@pytest.mark.parametrize(("ours", "theirs", "options"), PAIRS)
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("enforce_sorted", [False, True])
+def test_packed_sequences_equal_torch(ours, theirs, options, bidirectional, enforce_sorted):
+    module = theirs(FEATURES, HIDDEN, num_layers=2, bidirectional=bidirectional, **options)
+    module = module.double()
+    lengths = [17, 9, 4] if enforce_sorted else [4, 17, 9]
+    x = torch.randn(STEPS, BATCH, FEATURES, dtype=torch.float64)
+    packed = pack_padded_sequence(x, lengths, enforce_sorted=enforce_sorted)
+    expected = module(packed)
+    for backend in ("reference", "events"):
+        found = ours.from_torch(module, gate=AlwaysOpen(), backend=backend)(packed)
+        close(found[0].data, expected[0].data)
+        assert torch.equal(found[0].batch_sizes, expected[0].batch_sizes)
+        close(pad_packed_sequence(found[0])[0], pad_packed_sequence(expected[0])[0])
+        close(found[1], expected[1])
+
+
+@pytest.mark.parametrize(("ours", "theirs", "options"), PAIRS)
+def test_unbatched_input_equals_torch(ours, theirs, options):
+    module = theirs(FEATURES, HIDDEN, **options).double()
+    layer = ours.from_torch(module, gate=AlwaysOpen())
+    x = torch.randn(STEPS, FEATURES, dtype=torch.float64)
+    hx = module(x)[1]
+    for given in (None, hx):
+        expected, found = module(x, given), layer(x, given)
+        close(found[0], expected[0])
+        close(found[1], expected[1])
+
+
+@pytest.mark.parametrize(("ours", "theirs", "options"), PAIRS)
+def test_weights_go_to_torch_and_back(ours, theirs, options):
+    module = theirs(FEATURES, HIDDEN, num_layers=2, dropout=0.25, bidirectional=True, **options)
+    layer = ours.from_torch(module, gate="rhythm")
+    back = layer.to_torch()
+    assert type(back) is theirs
+    assert back.dropout == 0.25
+    for name, value in module.state_dict().items():
+        assert torch.equal(back.state_dict()[name], value)
+    heads = ours(FEATURES, HIDDEN, heads=3, gate=AlwaysOpen(), **options).double()
+    x = torch.randn(STEPS, BATCH, FEATURES, dtype=torch.float64)
+    close(heads.to_torch()(x)[0], heads(x)[0])
+
+
+def test_what_torch_cannot_hold_is_refused():
+    with pytest.raises(TypeError, match="SuGRU loads GRU, got LSTM"):
+        SuGRU.from_torch(nn.LSTM(3, 4))
+    with pytest.raises(ValueError, match="heads must be 1"):
+        SuGRU.from_torch(nn.GRU(3, 4), heads=2)
+    with pytest.raises(ValueError, match="proj_size"):
+        SuLSTM.from_torch(nn.LSTM(3, 4, proj_size=2))
+    with pytest.raises(ValueError, match="no torch counterpart"):
+        SuSNN(3, 4).to_torch()
+    with pytest.raises(ValueError, match="no torch counterpart"):
+        SuGRU(4, 4, expand=2).to_torch()
+
+
+# ------------------------------------------------------------------ streams
+
+
+@pytest.mark.parametrize("cls", LAYERS)
+@pytest.mark.parametrize("gate", ["rhythm", "ssm", "input", "spline", "fixed_random"])
+@pytest.mark.parametrize("backend", ["reference", "events"])
+@torch.no_grad()
+def test_steps_and_chunks_equal_the_whole(cls, gate, backend):
+    layer = cls(FEATURES, HIDDEN, num_layers=2, heads=3, gate=gate, backend=backend)
+    layer = layer.double().eval()
+    x = torch.randn(STEPS, BATCH, FEATURES, dtype=torch.float64)
+    whole, end = layer(x, layer.init_state(BATCH))
+
+    state, outputs = layer.init_state(BATCH), []
+    for x_t in x:
+        before = copy.deepcopy(state)
+        y_t, after = layer.step(x_t, state)
+        assert all(torch.equal(a, b) for a, b in zip(_flat(before), _flat(state), strict=True))
+        state = after
+        outputs.append(y_t)
+    close(torch.stack(outputs), whole)
+    close(_flat(state), _flat(end))
+
+    state, outputs = layer.init_state(BATCH), []
+    for piece in x.split([1, 7, 9]):
+        y, state = layer(piece, state)
+        outputs.append(y)
+    close(torch.cat(outputs), whole)
+    close(_flat(state), _flat(end))
+    assert state.t == STEPS
+
+
+def _flat(state):
+    return (state.cell, state.t.double(), *state.gates)
+
+
+def test_the_state_holds_the_clock():
+    layer = SuGRU(FEATURES, HIDDEN, heads=3).eval()
+    x = torch.randn(STEPS, BATCH, FEATURES)
+    late = layer.init_state(BATCH)._replace(t=torch.tensor(10**9))
+    assert not torch.equal(layer(x)[0], layer(x, late)[0])
+    own = layer.init_state(2)._replace(t=torch.tensor([0, 10**9]))
+    both, after = layer(x[:, :1].expand(-1, 2, -1), own)
+    torch.testing.assert_close(both[:, :1], layer(x[:, :1])[0])
+    torch.testing.assert_close(
+        both[:, 1:], layer(x[:, :1], layer.init_state(1)._replace(t=torch.tensor(10**9)))[0]
+    )
+    assert after.t.tolist() == [STEPS, 10**9 + STEPS]
+
+
+def test_a_single_stream_needs_no_batch_dimension():
+    layer = SuGRU(FEATURES, HIDDEN)
+    x = torch.randn(FEATURES)
+    y, state = layer.step(x, layer.init_state())
+    assert y.shape == (HIDDEN,)
+    close(layer.step(x[None], layer.init_state())[0][0], y)
+    assert state.t == 1
+
+
+# ------------------------------------------------------------------ lengths, direction, options
+
+
+@pytest.mark.parametrize("cls", LAYERS)
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_lengths_equal_running_each_sequence_alone(cls, bidirectional):
+    options = {"adaptation_goes_on": True} if cls is SuSNN else {}
+    layer = cls(
+        FEATURES, HIDDEN, num_layers=2, heads=3, bidirectional=bidirectional, **options
+    ).double()
+    x = torch.randn(STEPS, BATCH, FEATURES, dtype=torch.float64)
+    lengths = [17, 1, 8]
+    for backend in ("reference", "events"):
+        layer.backend = backend
+        y, hidden = layer(x, lengths=lengths)
+        rates = []
+        for b, length in enumerate(lengths):
+            alone, last = layer(x[:length, b])
+            close(y[:length, b], alone)
+            assert (y[length:, b] == 0).all()
+            close([h[:, b] for h in tensors(hidden)], tensors(last))
+            rates.append(layer.update_rate * length)
+        layer(x, lengths=lengths)
+        close(layer.update_rate, torch.stack(rates).sum(0) / sum(lengths))
+
+
+def test_the_backward_direction_is_the_layer_on_the_reversed_sequence():
+    layer = SuGRU(FEATURES, HIDDEN, heads=3, bidirectional=True)
+    mirrored = SuGRU(FEATURES, HIDDEN, heads=3)
+    own = dict(layer.state_dict())
+    mirrored.load_state_dict(
+        {k: own[k.replace("gates.0", "gates.1") if "gates" in k else k + "_reverse"]
+         for k in mirrored.state_dict()}
+    )
+    x = torch.randn(STEPS, BATCH, FEATURES)
+    torch.testing.assert_close(layer(x)[0][..., HIDDEN:], mirrored(x.flip(0))[0].flip(0))
+
+
+@pytest.mark.parametrize("granularity", ["unit", "head", "layer", 2, 4, 8])
+@pytest.mark.parametrize("heads", [1, 4])
+def test_granularities_share_gates_as_they_say(granularity, heads):
+    layer = SuGRU(
+        FEATURES, 16, heads=heads, gate=surnn.Rhythm(granularity=granularity, rate=0.4)
+    ).double()
+    x = torch.randn(STEPS, BATCH, FEATURES, dtype=torch.float64)
+    y, _ = layer(x)
+    moved = (torch.cat((torch.zeros_like(y[:1]), y[:-1])) != y).any(1)  # [T, units]
+    size = {"unit": 1, "head": 16 // heads, "layer": 16}.get(granularity, granularity)
+    groups = moved.unflatten(-1, (-1, size))
+    assert (groups.all(-1) == groups.any(-1)).all()
+    expected = layer.gates[0](torch.arange(1, STEPS + 1)[:, None])[0].g[:, 0] != 0
+    assert torch.equal(groups.any(-1), expected)
+    layer.backend = "reference"
+    close(layer(x)[0], y)
+
+
+@pytest.mark.parametrize("cls", LAYERS)
+def test_state_expansion(cls):
+    layer = cls(8, 12, num_layers=2, expand=3, groups=4, heads=6)
+    y, hidden = layer(torch.randn(STEPS, BATCH, 8))
+    assert y.shape == (STEPS, BATCH, 12)
+    assert tensors(hidden)[0].shape == (2, BATCH, 36)
+    y.sum().backward()
+    assert layer.up[0].weight.shape == (4, 9, 2)
+    assert layer.down[1].weight.grad.abs().sum() > 0
+    state = layer.init_state(BATCH)
+    y_t, _ = layer.step(torch.randn(BATCH, 8), state)
+    assert y_t.shape == (BATCH, 12)
+
+
+def test_dropout_acts_between_layers_in_training_only():
+    layer = SuGRU(FEATURES, HIDDEN, num_layers=2, dropout=0.9, gate=AlwaysOpen())
+    x = torch.randn(STEPS, BATCH, FEATURES)
+    assert not torch.equal(layer(x)[0], layer(x)[0])
+    layer.eval()
+    assert torch.equal(layer(x)[0], layer(x)[0])
+    one = SuGRU(FEATURES, HIDDEN, dropout=0.9, gate=AlwaysOpen())
+    assert torch.equal(one(x)[0], one(x)[0])
+
+
+def test_one_gate_for_each_layer():
+    layer = SuGRU(FEATURES, HIDDEN, num_layers=2, heads=3, gate=[AlwaysOpen(), "rhythm"])
+    layer(torch.randn(STEPS, BATCH, FEATURES))
+    assert layer.update_rate[0] == 1
+    assert layer.update_rate[1] < 1
+    raw = SuGRU(1, 4, num_layers=2, gate=surnn.Threshold(0.0))
+    x = torch.tensor([1.0, -1.0, 1.0, -1.0]).view(4, 1, 1)
+    raw(x)
+    assert raw.update_rate.tolist() == [0.5, 0.5]  # both layers look at the pixel itself
+
+
+def test_spiking_layer_emits_spikes_only_while_open():
+    for neuron in ("lif", "alif"):
+        layer = SuSNN(FEATURES, 32, heads=4, neuron=neuron, gate=surnn.Rhythm(rate=0.5))
+        y, hidden = layer(torch.randn(200, BATCH, FEATURES) * 20)
+        assert len(hidden) == (2 if neuron == "lif" else 3)
+        assert set(y.unique().tolist()) == {0.0, 1.0}
+        g = layer.gates[0](torch.arange(1, 201)[:, None])[0].g
+        closed = (g == 0).repeat_interleave(8, -1).expand_as(y)
+        assert (y[closed] == 0).all()
+
+
+def test_spiking_membrane_is_carried_and_adaptation_may_go_on():
+    closed = surnn.EveryN(1000)
+    for goes_on in (False, True):
+        layer = SuSNN(FEATURES, 8, gate=closed, adaptation_goes_on=goes_on)
+        first = tuple(torch.rand(3, 1, BATCH, 8).unbind(0))
+        y, (s, u, b) = layer(torch.randn(20, BATCH, FEATURES), first)
+        assert (y == 0).all()
+        assert (s == 0).all()
+        assert torch.equal(u, first[1])
+        assert torch.equal(b, first[2]) is not goes_on
+        assert (b <= first[2]).all()
+
+
+@pytest.mark.parametrize("cls", LAYERS)
+def test_copies_pickles_and_state_dicts(cls, tmp_path):
+    layer = cls(FEATURES, HIDDEN, num_layers=2, heads=3, gate="ssm").eval()
+    x = torch.randn(STEPS, BATCH, FEATURES)
+    y, _ = layer(x)  # leaves rates that hang on a graph
+    for again in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(again(x)[0], y)
+    torch.save(layer.state_dict(), tmp_path / "layer.pt")
+    fresh = cls(FEATURES, HIDDEN, num_layers=2, heads=3, gate="ssm").eval()
+    fresh.load_state_dict(torch.load(tmp_path / "layer.pt", weights_only=True))
+    assert torch.equal(fresh(x)[0], y)
+    assert "SuG" in repr(layer) or "Su" in repr(layer)
+
+
+@pytest.mark.parametrize("cls", [SuGRU, SuLSTM, SuRNN])
+def test_bfloat16_layer_runs_and_learns(cls):
+    layer = cls(FEATURES, HIDDEN, heads=3, dtype=torch.bfloat16)
+    y, hidden = layer(torch.randn(STEPS, BATCH, FEATURES, dtype=torch.bfloat16))
+    assert y.dtype == tensors(hidden)[0].dtype == torch.bfloat16
+    y.float().square().sum().backward()
+    assert layer.weight_hh_l0.grad.dtype == torch.bfloat16
+    assert layer.gates[0].phase.grad.dtype == torch.float32
+
+
+def test_autocast_projects_in_half_and_keeps_the_state_whole():
+    layer = SuGRU(FEATURES, HIDDEN, num_layers=2, heads=3)
+    x = torch.randn(STEPS, BATCH, FEATURES)
+    exact, _ = layer(x)
+    for backend in ("reference", "events"):
+        layer.backend = backend
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y, h_n = layer(x)
+        assert y.dtype == torch.bfloat16
+        assert h_n.dtype == torch.float32
+        torch.testing.assert_close(y.float(), exact, rtol=0.05, atol=0.05)
+        y.float().sum().backward()
+        assert layer.weight_ih_l0.grad.dtype == torch.float32
+
+
+# ------------------------------------------------------------------ errors
+
+
+X = torch.zeros(STEPS, BATCH, FEATURES)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: SuGRU(5, 12, heads=5), ValueError, "5 heads do not divide a state of 12 units"),
+        (lambda: SuGRU(5, 0), ValueError, "hidden_size must be a positive integer, got 0"),
+        (lambda: SuGRU(5, 12, dropout=1.5), ValueError, "dropout is a probability"),
+        (lambda: SuGRU(5, 12, backend="cuda"), ValueError, "choose one of auto, reference, ev"),
+        (lambda: SuGRU(5, 12, backend="triton"), ValueError, "use backend='events'"),
+        (lambda: SuGRU(5, 12, nonfinite="warn"), ValueError, "'propagate' or 'raise'"),
+        (lambda: SuGRU(5, 12, 2, gate=["open"]), ValueError, "1 gates for 2 layers"),
+        (lambda: SuGRU(5, 12, expand=2, groups=2), ValueError, "do not divide in_features 5"),
+        (lambda: SuRNN(5, 12, nonlinearity="gelu"), ValueError, "'tanh' or 'relu'"),
+        (lambda: SuSNN(5, 12, neuron="gru"), ValueError, "not a spiking cell"),
+        (lambda: SuSNN(5, 12, neuron="izhikevich"), ValueError, "unknown cell"),
+        (lambda: SuGRU(5, 12)(X[0, 0]), ValueError, r"got 1 dimensions: \[5\]"),
+        (lambda: SuGRU(5, 12)(X[None]), ValueError, "got 4 dimensions"),
+        (lambda: SuGRU(6, 12)(X), ValueError, r"last dimension is input_size, got \[17, 3, 5\]"),
+        (lambda: SuGRU(5, 12)(X[:0]), ValueError, "no time steps"),
+        (lambda: SuGRU(5, 12, batch_first=True)(X[:, :0]), ValueError, "no time steps"),
+        (lambda: SuGRU(5, 12)(X.long()), TypeError, "embed or one-hot"),
+        (lambda: SuGRU(5, 12)([1, 2]), TypeError, "got list"),
+        (lambda: SuGRU(5, 12)(X, X), ValueError, r"initial h must be \[1, 3, 12\]"),
+        (lambda: SuLSTM(5, 12)(X, X), ValueError, r"2 tensor\(s\) \(h, c\), got 1"),
+        (lambda: SuGRU(5, 12)(X, lengths=[1, 2]), ValueError, "3 integers, one for each"),
+        (lambda: SuGRU(5, 12)(X, lengths=[0, 1, 2]), ValueError, "between 1 and T = 17"),
+        (lambda: SuGRU(5, 12, bidirectional=True).init_state(), ValueError, "cannot stream"),
+        (lambda: SuGRU(5, 12).step(X[0], torch.zeros(1)), TypeError, "layer.init_state"),
+        (lambda: _step(SuGRU(5, 12), X), ValueError, "goes through layer"),
+        (lambda: _step(SuGRU(5, 12), X[0, :1]), ValueError, "begin with layer.init_state"),
+        (lambda: SuGRU(5, 12).update_rate, RuntimeError, "there was none yet"),
+        (lambda: _run(SuLSTM(5, 12, backend="onepass")), ValueError, "GRU's update gate"),
+    ],
+)
+def test_errors_say_what_came_what_was_expected_and_how_to_mend(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def _step(layer, frame):
+    return layer.step(frame, layer.init_state(BATCH))
+
+
+def _run(layer):
+    return layer(X)
+
+
+def test_a_gate_of_the_wrong_width_is_named():
+    class Odd(surnn.Gate):
+        def preactivation(self, t, x, memory):
+            return torch.ones(*t.shape, 1), memory
+
+        def forward(self, t, x=None, memory=None):
+            return surnn.Schedule(torch.ones(*t.shape, 7), None), torch.zeros(1, 0)
+
+    with pytest.raises(ValueError, match="width 7 does not fit 12 units"):
+        SuGRU(5, 12, gate=Odd())(X)
+
+
+def test_nonfinite_policy():
+    bad = X.clone()
+    bad[3, 1, 2] = float("nan")
+    with pytest.raises(ValueError, match="at step 3, sequence 1, feature 2; clean the input"):
+        SuGRU(5, 12, nonfinite="raise")(bad)
+    SuGRU(5, 12, nonfinite="raise")(X)
+    y, _ = SuGRU(5, 12, gate=AlwaysOpen())(bad)
+    assert y[:3].isfinite().all()
+    assert not y[3:, 1].isfinite().any()
+    assert y[:, [0, 2]].isfinite().all()
+    y, _ = SuGRU(5, 12, gate=surnn.InputGate()).eval()(bad)
+    assert y.isfinite().all()  # a gate that sees NaN stays closed
+
+
+def test_auto_can_be_asked_what_it_chose():
+    assert SuGRU(5, 12).chosen_backend == "events"
+    assert SuGRU(5, 12, backend="reference").chosen_backend == "reference"
