@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from conftest import make_inputs
 
 import surnn
+from conftest import make_inputs
 from surnn.scan import onepass, reference
 from surnn.scan.events import event_rows, events_forward
 

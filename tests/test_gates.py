@@ -22,7 +22,7 @@ def steps(first: int, count: int = STEPS) -> torch.Tensor:
 
 
 def bound(name: str, hidden: int = 12, heads: int = 3, **options) -> Gate:
-    if name in CLOCKS + ["fixed_rhythm"]:
+    if name in [*CLOCKS, "fixed_rhythm"]:
         options.setdefault("horizon", STEPS)
     return GATES[name](**options).bind(hidden, heads, FEATURES).eval()
 

@@ -213,8 +213,10 @@ def test_the_backward_direction_is_the_layer_on_the_reversed_sequence():
     mirrored = SuGRU(FEATURES, HIDDEN, heads=3)
     own = dict(layer.state_dict())
     mirrored.load_state_dict(
-        {k: own[k.replace("gates.0", "gates.1") if "gates" in k else k + "_reverse"]
-         for k in mirrored.state_dict()}
+        {
+            k: own[k.replace("gates.0", "gates.1") if "gates" in k else k + "_reverse"]
+            for k in mirrored.state_dict()
+        }
     )
     x = torch.randn(STEPS, BATCH, FEATURES)
     torch.testing.assert_close(layer(x)[0][..., HIDDEN:], mirrored(x.flip(0))[0].flip(0))

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from conftest import assert_same, make_inputs, run_with_gradients
 
 import surnn
+from conftest import assert_same, make_inputs, run_with_gradients
 from surnn.scan import onepass, reference
 from surnn.theory import retention, skip_drive_for_retention
 

@@ -10,7 +10,9 @@ STEPS, FEATURES, HIDDEN = 30, 3, 8
 
 
 def trajectory(cls=surnn.SuGRU, heads=1, **options):
-    layer = cls(FEATURES, HIDDEN, heads=heads, gate=surnn.Rhythm(rate=0.3, horizon=STEPS), **options)
+    layer = cls(
+        FEATURES, HIDDEN, heads=heads, gate=surnn.Rhythm(rate=0.3, horizon=STEPS), **options
+    )
     layer = layer.double()
     x = torch.randn(STEPS, FEATURES, dtype=torch.float64)
     return layer, x, theory.jacobians(layer, x)
@@ -49,7 +51,9 @@ def test_sensitivity_is_what_autograd_finds(backend):
     layer.backend = backend
     h_0 = torch.zeros(1, 1, HIDDEN, dtype=torch.float64, requires_grad=True)
     y, _ = layer(x[:, None], h_0)
-    rows = [torch.autograd.grad(y[-1, 0, i], h_0, retain_graph=True)[0][0, 0] for i in range(HIDDEN)]
+    rows = [
+        torch.autograd.grad(y[-1, 0, i], h_0, retain_graph=True)[0][0, 0] for i in range(HIDDEN)
+    ]
     torch.testing.assert_close(theory.sensitivity(jac, 0, STEPS), torch.stack(rows))
     assert torch.equal(theory.sensitivity(jac, 5, 5), torch.eye(HIDDEN, dtype=torch.float64))
 

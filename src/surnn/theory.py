@@ -5,6 +5,7 @@ the steps s, s+1, ..., t-1: those between the state after s steps and the state 
 """
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from .gates import Schedule
 from .layers import SelectiveLayer
+from .layers.sequence import spread_gates
 from .scan import reference
 from .scan.contract import input_projection
 
@@ -58,22 +60,23 @@ def jacobians(layer: SelectiveLayer, x: Float[Tensor, "T I"]) -> Jacobians:
     gate = layer.gates[0]
     schedule, _ = gate(steps, x, gate.init_memory(1))  # type: ignore[operator]
     inputs = layer._scan_inputs(0, x, schedule, state.cell[0], None, binary=True)
-    opened, _ = layer._by_gate(Schedule(torch.ones_like(schedule.g), None))
+    everything = Schedule(torch.ones_like(schedule.g), None)
+    opened, _ = spread_gates(everything, layer.heads, layer.head_size)
     drive = input_projection(inputs.x, inputs.weight, inputs.bias)
     h = inputs.state
     units = inputs.gate.expand(-1, 1, layer.heads, layer.head_size)[:, :, :, None]
     coordinates = units.expand(-1, *h.shape).flatten(1)
 
+    def step(flat: Tensor, gate_t: Tensor, drive_t: Tensor) -> Tensor:
+        return reference.step(inputs, drive_t, gate_t, flat.view(inputs.state.shape)).flatten()
+
     found: tuple[list[Tensor], list[Tensor]] = ([], [])
     with torch.no_grad():
-        for t in range(x.shape[0]):
-
-            def step(flat: Tensor, gate_t: Tensor, t: int = t) -> Tensor:
-                return reference.step(inputs, drive[t], gate_t, flat.view_as(h)).flatten()
-
+        flat = h.flatten()
+        for t, drive_t in enumerate(drive):
             for kind, gate_t in zip(found, (inputs.gate[t], opened[t].to(h.dtype)), strict=True):
-                kind.append(torch.func.jacrev(step)(h.flatten(), gate_t))
-            h = step(h.flatten(), inputs.gate[t]).view_as(h)
+                kind.append(torch.func.jacrev(step)(flat, gate_t, drive_t))
+            flat = step(flat, inputs.gate[t], drive_t)
     return Jacobians(torch.stack(found[0]), torch.stack(found[1]), coordinates.detach())
 
 
@@ -90,7 +93,8 @@ def sensitivity(jac: Jacobians, s: int, t: int) -> Float[Tensor, "S S"]:
     return total
 
 
-class RowBound(NamedTuple):
+@dataclass(frozen=True)
+class RowBound:
     """Proposition 1, measured: ``norm = constant * rho ** count`` for every coordinate."""
 
     norm: Float[Tensor, "S"]

@@ -19,7 +19,7 @@ initial and target rates, freezing, streaming.
 import copy
 import math
 from abc import ABC, abstractmethod
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -96,9 +96,7 @@ class Gate(nn.Module, ABC):
         """Create parameters for ``width`` gates reading inputs of ``input_size``."""
 
     @abstractmethod
-    def preactivation(
-        self, t: Tensor, x: Tensor | None, memory: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def preactivation(self, t: Tensor, x: Any, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Pre-activations, broadcastable to [T, b, width], and the memory to go on with.
 
         Args:

@@ -218,10 +218,8 @@ class Spline(ClockGate):
             u**3 / 6,
         )
         coefficient = self.coefficient.double()
-        return sum(  # type: ignore[return-value]
-            weight.unsqueeze(-1) * coefficient[(first + j) % self.knots]
-            for j, weight in enumerate(basis)
-        )
+        active = torch.stack([coefficient[(first + j) % self.knots] for j in range(4)])
+        return (torch.stack(basis).unsqueeze(-1) * active).sum(0)
 
 
 class Spectral(ClockGate):

@@ -50,7 +50,7 @@ class SeesInput(Gate):
     def calibrate(self, t: Tensor, x: Tensor) -> None:
         """Set the bias so that the schedule on x [T, B, I] has the wanted rate."""
         a, _ = self.preactivation(t, x, self.init_memory(x.shape[1]))
-        self.bias += bias_for_rate(a.flatten(0, 1), self.rate).to(self.bias)
+        self.bias.add_(bias_for_rate(a.flatten(0, 1), self.rate).to(self.bias))
 
 
 class InputGate(SeesInput):

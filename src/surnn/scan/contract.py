@@ -21,7 +21,6 @@ so that it too may be done at events only.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,11 +69,14 @@ class ScanInputs:
 
 def input_projection(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """[..., I] by [N, S, D, I] -> the drive [..., N, S, D], in x's dtype."""
-    flat = torch.nn.functional.linear(x, weight.flatten(0, 2).to(x.dtype), bias.flatten().to(x.dtype))
+    flat = torch.nn.functional.linear(
+        x, weight.flatten(0, 2).to(x.dtype), bias.flatten().to(x.dtype)
+    )
     return flat.unflatten(-1, weight.shape[:3])
 
 
-class EventList(NamedTuple):
+@dataclass(frozen=True)
+class EventList:
     """When each head updates: the contract between gates and event-driven kernels.
 
     A head's *events* are the steps at which any of its units is open. Lists are per head (b = 1,

@@ -103,6 +103,21 @@ class EventPlan:
         return flat.clamp_(max=self.steps * self.batch * self.n_heads)
 
     @cached_property
+    def previous(self) -> Tensor:
+        """[rows] the packed row of the event before; of no meaning in block 0."""
+        block = self._places[0]
+        offset = torch.arange(self.rows, device=block.device) - self._start[block]
+        across = self._sequences[block]
+        rank, sequence = offset // across, offset % across
+        earlier = (block - 1).clamp(min=0)
+        return self._start[earlier] + rank * self._sequences[earlier] + sequence
+
+    @property
+    def head(self) -> Tensor:
+        """[rows] the head of each packed row, heads as numbered outside."""
+        return self._places[3]
+
+    @cached_property
     def rows_by_head(self) -> list[Tensor]:
         """Packed rows of each head's events (block 0 left out), heads as numbered outside."""
         first = self.n_heads * self.batch

@@ -15,9 +15,7 @@ def recurrent_product(recurrent: Tensor, output: Tensor) -> Tensor:
     return torch.einsum("nsij,...nj->...nsi", recurrent, output)
 
 
-def step(
-    inputs: ScanInputs, drive_t: Tensor, gate_t: Tensor, state: Tensor
-) -> Tensor:
+def step(inputs: ScanInputs, drive_t: Tensor, gate_t: Tensor, state: Tensor) -> Tensor:
     """One step of the recurrence: state [B, N, C, D] to state."""
     rec = recurrent_product(inputs.recurrent.to(state.dtype), state[..., 0, :])
     drive_t = drive_t.to(state.dtype)
@@ -32,9 +30,7 @@ def scan(inputs: ScanInputs) -> tuple[Tensor, Tensor]:
     drive = input_projection(inputs.x, inputs.weight, inputs.bias)
     alive = None if inputs.lengths is None else step_mask(drive.shape[0], inputs.lengths)
     outputs = []
-    for t, (drive_t, gate_t) in enumerate(
-        zip(drive.unbind(0), inputs.gate.unbind(0), strict=True)
-    ):
+    for t, (drive_t, gate_t) in enumerate(zip(drive.unbind(0), inputs.gate.unbind(0), strict=True)):
         new = step(inputs, drive_t, gate_t, state)
         if alive is not None:
             inside = alive[t, :, None, None, None]

@@ -1,4 +1,4 @@
-"""What the user holds: ``SuRNN``, ``SuGRU``, ``SuLSTM``, ``SuSNN``, shaped like ``nn.GRU``.
+"""What all layers share: everything but the cell's own parameters.
 
 Equations, for a cell f and a gate g (1 updates, 0 carries)::
 
@@ -18,17 +18,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from .cells import Cell, get_cell
-from .gates import Gate, Schedule, SeesInput, as_gate
-from .projections import GroupedLinear
-from .scan import Backend, ScanInputs, check_backend, choose, scan
-from .state import SuState
+from ..cells import Cell, get_cell
+from ..gates import Gate, Schedule, SeesInput, as_gate
+from ..projections import GroupedLinear
+from ..scan import Backend, ScanInputs, check_backend, choose, scan
+from ..state import SuState
+from . import checks
+from .interop import TorchInterop
+from .sequence import mean_rate, reverse, spread_gates
 
 Hidden = Tensor | tuple[Tensor, ...]
 
 
-class SelectiveLayer(nn.Module):
-    """Base of the four layers; everything but the cell's own parameters.
+class SelectiveLayer(TorchInterop):
+    """Base of ``SuRNN``, ``SuGRU``, ``SuLSTM`` and ``SuSNN``.
 
     Args:
         input_size: features of x.
@@ -82,7 +85,7 @@ class SelectiveLayer(nn.Module):
         self.heads, self.expand, self.groups = heads, expand, groups
         self.backend: Backend = backend
         self.nonfinite = nonfinite
-        self._check_arguments()
+        self._check_options()
         self.state_size = expand * hidden_size
         self.head_size = self.state_size // heads
         self.num_directions = 2 if bidirectional else 1
@@ -173,17 +176,18 @@ class SelectiveLayer(nn.Module):
         """
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
-        batched = self._check_input(input)
+        batched = checks.check_input(input, self.input_size, self.batch_first)
         x = input if batched else input.unsqueeze(0 if self.batch_first else 1)
         if self.batch_first:
             x = x.transpose(0, 1)
-        length = self._check_lengths(lengths, x)
-        self._check_finite(x)
+        length = checks.check_lengths(lengths, x)
+        if self.nonfinite == "raise":
+            checks.check_finite(x)
         streaming = isinstance(hx, SuState)
         state = hx if isinstance(hx, SuState) else self._state_from(hx, x.shape[1], batched)
         if streaming:
             self._check_streamable()
-            self._check_state(state, x.shape[1])
+            checks.check_state(state, self._state_shape(x.shape[1]))
         y, new, self._rates = self._run(x, state, length, self.backend)
         if self.batch_first:
             y = y.transpose(0, 1)
@@ -225,8 +229,8 @@ class SelectiveLayer(nn.Module):
             outputs = []
             for direction in range(self.num_directions):
                 index = layer * self.num_directions + direction
-                flip = (lambda v: _reverse(v, lengths)) if direction else (lambda v: v)
-                gate = self.gates[index]
+                flip = (lambda v: reverse(v, lengths)) if direction else (lambda v: v)
+                gate: Gate = self.gates[index]  # type: ignore[assignment]
                 seen = raw if getattr(gate, "source", "layer") == "input" else x
                 if calibrate and isinstance(gate, SeesInput):
                     gate.calibrate(t, flip(seen))
@@ -241,7 +245,7 @@ class SelectiveLayer(nn.Module):
                 outputs.append(flip(y))
                 cells.append(last.permute(2, 0, 1, 3).flatten(2))
                 memories.append(memory)
-                rates.append(_mean_rate(schedule.g, lengths).to(rate_dtype))
+                rates.append(mean_rate(schedule.g, lengths).to(rate_dtype))
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
             if layer + 1 < self.num_layers:
                 x = functional.dropout(x, self.dropout, self.training)
@@ -261,7 +265,7 @@ class SelectiveLayer(nn.Module):
         if self.expand > 1:
             x = self.up[index](x)
         weight, bias, recurrent, unit = self._weights(suffix)
-        gate, relevant = self._by_gate(schedule)
+        gate, relevant = spread_gates(schedule, self.heads, self.head_size)
         state = cell_state.unflatten(-1, (self.heads, self.head_size)).permute(1, 2, 0, 3)
         return ScanInputs(
             cell=self.cell,
@@ -279,25 +283,6 @@ class SelectiveLayer(nn.Module):
             skip_drive=self.skip_drive,
         )
 
-    def _by_gate(self, schedule: Schedule) -> tuple[Tensor, Tensor | None]:
-        """A schedule [T, b, width] as gates [T, b, N, 1], or [T, b, N, D] if finer than heads."""
-        g, relevant = schedule
-        width = g.shape[-1]
-        if self.state_size % width:
-            raise ValueError(
-                f"a gate of width {width} does not fit {self.state_size} units: its schedule's "
-                f"last dimension must divide {self.state_size}"
-            )
-        share = self.state_size // width
-        if share % self.head_size == 0:
-            repeat = share // self.head_size
-            relevant = None if relevant is None else _repeat(relevant, repeat)
-            return _repeat(g, repeat).unsqueeze(-1), relevant
-        shape = (self.heads, self.head_size)
-        if relevant is not None:
-            relevant = _repeat(relevant, share).unflatten(-1, shape).any(-1)
-        return _repeat(g, share).unflatten(-1, shape), relevant
-
     # ------------------------------------------------------------ streams
 
     def init_state(self, batch_size: int = 1) -> SuState:
@@ -308,28 +293,26 @@ class SelectiveLayer(nn.Module):
     def step(self, x: Tensor, state: SuState) -> tuple[Tensor, SuState]:
         """One step of a stream: x [B, I] to y [B, H], or [I] to [H]. Pure: ``state`` stays."""
         self._check_streamable()
-        if not isinstance(state, SuState):
-            raise TypeError(
-                f"step needs a SuState, got {type(state).__name__}; begin with "
-                f"state = layer.init_state(batch_size)"
-            )
         if x.dim() not in (1, 2) or x.shape[-1] != self.input_size:
             raise ValueError(
                 f"step takes one frame [B, {self.input_size}] or [{self.input_size}], got "
-                f"{_shape(x)}; a whole sequence goes through layer(x, state)"
+                f"{checks.shape_of(x)}; a whole sequence goes through layer(x, state)"
             )
         frame = x.reshape(1, -1, self.input_size)
-        self._check_finite(frame)
-        self._check_state(state, frame.shape[1])
+        if self.nonfinite == "raise":
+            checks.check_finite(frame)
+        checks.check_state(state, self._state_shape(frame.shape[1]))
         y, new, _ = self._run(frame, state, None, "reference")
         return y[0] if x.dim() == 2 else y[0, 0], new
 
+    def _state_shape(self, batch: int) -> list[int]:
+        layers = self.num_layers * self.num_directions
+        return [layers, len(self.cell.components), batch, self.state_size]
+
     def _zero_state(self, batch: int) -> SuState:
         some: Tensor = self.weight_ih_l0  # type: ignore[assignment]
-        components = len(self.cell.components)
-        layers = self.num_layers * self.num_directions
         return SuState(
-            some.new_zeros(layers, components, batch, self.state_size),
+            some.new_zeros(self._state_shape(batch)),
             torch.zeros((), dtype=torch.int64, device=some.device),
             tuple(gate.init_memory(batch) for gate in self.gates),  # type: ignore[operator]
         )
@@ -339,22 +322,10 @@ class SelectiveLayer(nn.Module):
         state = self._zero_state(batch)
         if hx is None:
             return state
-        names = self.cell.components
         values = (hx,) if isinstance(hx, Tensor) else tuple(hx)
-        expected = (state.cell.shape[0], batch, self.state_size)
-        if not batched:
-            expected = (expected[0], expected[2])
-        if len(values) != len(names):
-            raise ValueError(
-                f"the hidden state of {type(self).__name__} is {len(names)} tensor(s) "
-                f"({', '.join(names)}), got {len(values)}"
-            )
-        for name, value in zip(names, values, strict=True):
-            if value.shape != expected:
-                raise ValueError(
-                    f"initial {name} must be {list(expected)} (layers * directions, "
-                    f"{'B, ' if batched else ''}H), got {_shape(value)}"
-                )
+        layers = state.cell.shape[0]
+        shape = [layers, batch, self.state_size] if batched else [layers, self.state_size]
+        checks.check_hidden(values, self.cell.components, shape)
         stacked = torch.stack([v if batched else v.unsqueeze(1) for v in values], 1)
         return state._replace(cell=stacked.to(state.cell.dtype))
 
@@ -389,7 +360,7 @@ class SelectiveLayer(nn.Module):
     @torch.no_grad()
     def calibrate(self, input: Tensor) -> Self:
         """Set biases of gates that see the input so that they open at their rate on ``input``."""
-        if not self._check_input(input):
+        if not checks.check_input(input, self.input_size, self.batch_first):
             input = input.unsqueeze(0 if self.batch_first else 1)
         x = input.transpose(0, 1) if self.batch_first else input
         training = self.training
@@ -397,168 +368,23 @@ class SelectiveLayer(nn.Module):
         self._run(x, self._zero_state(x.shape[1]), None, self.backend, calibrate=True)
         return self.train(training)
 
-    # ------------------------------------------------------------ torch's layers
+    # ------------------------------------------------------------ odds and ends
 
-    _torch_class: type[nn.RNNBase] | None = None
-
-    @classmethod
-    def from_torch(cls, module: nn.RNNBase, **options) -> Self:
-        """A layer with the weights of a torch layer; ``options`` are gate, backend, ...
-
-        With ``gate=AlwaysOpen()`` it computes what ``module`` does.
-        """
-        if cls._torch_class is None or not isinstance(module, cls._torch_class):
-            wanted = "no torch layer" if cls._torch_class is None else cls._torch_class.__name__
-            raise TypeError(f"{cls.__name__} loads {wanted}, got {type(module).__name__}")
-        if getattr(module, "proj_size", 0):
-            raise ValueError("a torch LSTM with proj_size has no counterpart here; use expand")
-        if options.get("heads", 1) != 1:
-            raise ValueError("torch's recurrent weights are dense: heads must be 1")
-        weight: Tensor = module.weight_ih_l0  # type: ignore[assignment]
-        layer = cls(
-            module.input_size,
-            module.hidden_size,
-            module.num_layers,
-            module.bias,
-            module.batch_first,
-            module.dropout,
-            module.bidirectional,
-            weight.device,
-            weight.dtype,
-            **cls._options_of(module),
-            **options,
-        )
-        layer.load_state_dict(module.state_dict(), strict=False)
-        return layer.train(module.training)
-
-    @classmethod
-    def _options_of(cls, module: nn.RNNBase) -> dict[str, Any]:
-        return {}
-
-    def to_torch(self) -> nn.RNNBase:
-        """The torch layer with these weights; heads become blocks of a dense matrix.
-
-        Gates are left behind: the two agree where every gate is open.
-        """
-        if self._torch_class is None or self.expand > 1:
-            raise ValueError(
-                f"{type(self).__name__}{' with expand' if self.expand > 1 else ''} has no torch "
-                "counterpart"
-            )
-        weight: Tensor = self.weight_ih_l0  # type: ignore[assignment]
-        module = self._torch_class(
-            self.input_size,
-            self.hidden_size,
-            self.num_layers,
-            bias=self.bias,
-            batch_first=self.batch_first,
-            dropout=self.dropout,
-            bidirectional=self.bidirectional,
-            device=weight.device,
-            dtype=weight.dtype,
-            **self._torch_options(),
-        )
-        with torch.no_grad():
-            for name, parameter in module.named_parameters():
-                own = getattr(self, name)
-                parameter.copy_(self._dense(own) if name.startswith("weight_hh") else own)
-        return module.train(self.training)
-
-    def _torch_options(self) -> dict[str, Any]:
-        return {}
-
-    def _dense(self, recurrent: Tensor) -> Tensor:
-        """[S * H, D] to the block-diagonal [S * H, H]."""
-        blocks = recurrent.unflatten(0, (-1, self.heads, self.head_size))  # [S, N, D, D]
-        same = torch.eye(self.heads, dtype=blocks.dtype, device=blocks.device)
-        return (blocks.unsqueeze(3) * same[:, None, :, None]).flatten(3).flatten(0, 2)
-
-    # ------------------------------------------------------------ checks
-
-    def _check_arguments(self) -> None:
-        for name in ("input_size", "hidden_size", "num_layers", "heads", "expand", "groups"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a positive integer, got {value!r}")
-        size = self.expand * self.hidden_size
-        if size % self.heads:
-            near = [n for n in range(1, size + 1) if size % n == 0]
-            closest = sorted(near, key=lambda n: abs(n - self.heads))[:3]
-            raise ValueError(
-                f"{self.heads} heads do not divide a state of {size} units; try "
-                f"{', '.join(map(str, sorted(closest)))}"
-            )
+    def _check_options(self) -> None:
+        names = ("input_size", "hidden_size", "num_layers", "heads", "expand", "groups")
+        checks.check_sizes({name: getattr(self, name) for name in names})
+        checks.check_heads(self.heads, self.expand * self.hidden_size)
         if not 0 <= self.dropout <= 1:
             raise ValueError(f"dropout is a probability between 0 and 1, got {self.dropout}")
         if self.nonfinite not in ("propagate", "raise"):
             raise ValueError(f"nonfinite must be 'propagate' or 'raise', got {self.nonfinite!r}")
         check_backend(self.backend)
 
-    def _check_input(self, x: Tensor) -> bool:
-        """Whether x has a batch dimension; raises if it is no sequence at all."""
-        batched = "[B, T, {}]" if self.batch_first else "[T, B, {}]"
-        wanted = f"{batched.format(self.input_size)} or [T, {self.input_size}]"
-        if not isinstance(x, Tensor):
-            raise TypeError(f"input must be a tensor {wanted}, got {type(x).__name__}")
-        if x.dim() not in (2, 3):
-            raise ValueError(f"input must be {wanted}, got {x.dim()} dimensions: {_shape(x)}")
-        if x.shape[-1] != self.input_size:
-            raise ValueError(
-                f"input must be {wanted}: the last dimension is input_size, got {_shape(x)}"
-            )
-        if not x.is_floating_point():
-            raise TypeError(
-                f"input must be floating point, got {x.dtype}; embed or one-hot encode tokens first"
-            )
-        time = 1 if x.dim() == 3 and self.batch_first else 0
-        if x.shape[time] == 0:
-            raise ValueError(
-                f"input has no time steps: {_shape(x)}; expected {wanted} with T at least 1"
-            )
-        return x.dim() == 3
-
-    def _check_lengths(self, lengths: Any, x: Tensor) -> Tensor | None:
-        if lengths is None:
-            return None
-        lengths = torch.as_tensor(lengths, device=x.device)
-        if lengths.shape != x.shape[1:2] or lengths.is_floating_point():
-            raise ValueError(
-                f"lengths must be {x.shape[1]} integers, one for each sequence, got "
-                f"{lengths.dtype} {_shape(lengths)}"
-            )
-        if not torch.compiler.is_compiling():
-            low, high = int(lengths.min()), int(lengths.max())
-            if low < 1 or high > x.shape[0]:
-                raise ValueError(
-                    f"lengths must lie between 1 and T = {x.shape[0]}, got {low} to {high}"
-                )
-        return lengths
-
-    def _check_finite(self, x: Tensor) -> None:
-        if self.nonfinite == "raise":
-            bad = (~x.isfinite()).nonzero()
-            if len(bad):
-                t, b, i = bad[0].tolist()
-                raise ValueError(
-                    f"input holds {len(bad)} value(s) that are not finite, the first, "
-                    f"{x[t, b, i].item()}, at step {t}, sequence {b}, feature {i}; clean the "
-                    "input, or let them run on with nonfinite='propagate'"
-                )
-
     def _check_streamable(self) -> None:
         if self.bidirectional:
             raise ValueError(
                 "a bidirectional layer needs the whole sequence and cannot stream; "
                 "use bidirectional=False"
-            )
-
-    def _check_state(self, state: SuState, batch: int) -> None:
-        components = len(self.cell.components)
-        expected = (self.num_layers, components, batch, self.state_size)
-        if state.cell.shape != expected:
-            raise ValueError(
-                f"state.cell must be {list(expected)} (layers, components, B, H), got "
-                f"{_shape(state.cell)}; begin with layer.init_state({batch})"
             )
 
     def _check_ran(self, what: str) -> None:
@@ -595,173 +421,9 @@ def _suffix(layer: int, direction: int) -> str:
     return f"_l{layer}" + ("_reverse" if direction else "")
 
 
-def _shape(x: Tensor) -> str:
-    return str(list(x.shape))
-
-
-def _repeat(g: Tensor, times: int) -> Tensor:
-    """Each entry of the last dimension ``times`` times over."""
-    return g if times == 1 else g.unsqueeze(-1).expand(*g.shape, times).flatten(-2)
-
-
 def _one_per_layer(gate: Any, layers: int) -> list[Gate]:
     if isinstance(gate, Gate | str) or not isinstance(gate, Sequence):
         return [as_gate(gate)] * layers
     if len(gate) != layers:
         raise ValueError(f"got {len(gate)} gates for {layers} layers; give one gate, or one each")
     return [as_gate(g) for g in gate]
-
-
-def _mean_rate(g: Tensor, lengths: Tensor | None) -> Tensor:
-    if lengths is None:
-        return g.mean()
-    alive = (torch.arange(g.shape[0], device=g.device)[:, None] < lengths).to(g.dtype)
-    return (g.mean(-1) * alive).sum() / alive.sum()
-
-
-def _reverse(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """x [T, B, ...] backwards in time, each sequence within its length; padding stays."""
-    if lengths is None:
-        return x.flip(0)
-    t = torch.arange(x.shape[0], device=x.device)[:, None]
-    place = torch.where(t < lengths, lengths - 1 - t, t)
-    return x.gather(0, place.unsqueeze(-1).expand_as(x))
-
-
-class SuRNN(SelectiveLayer):
-    """Elman RNN with selective update: ``f = tanh(W x + b_ih + U h + b_hh)``, or relu.
-
-    Args:
-        nonlinearity: ``"tanh"`` or ``"relu"``.
-        *args, **options: see :class:`SelectiveLayer`.
-    """
-
-    _torch_class = nn.RNN
-
-    def __init__(self, *args, nonlinearity: Literal["tanh", "relu"] = "tanh", **options) -> None:
-        if nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f"nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}")
-        self.nonlinearity = nonlinearity
-        super().__init__(*args, cell=f"rnn_{nonlinearity}", **options)
-
-    @classmethod
-    def _options_of(cls, module):
-        return {"nonlinearity": module.nonlinearity}
-
-    def _torch_options(self):
-        return {"nonlinearity": self.nonlinearity}
-
-
-class SuGRU(SelectiveLayer):
-    """GRU with selective update, in PyTorch's convention (gate order r, z, n).
-
-    ``r, z = σ(W x + b_ih + U h + b_hh)``, ``n = tanh(W x + b_in + r * (U h + b_hn))``,
-    ``f = (1 - z) * n + z * h``.
-
-    Args:
-        skip_drive: C of ``backend="onepass"``; None is large enough for an exact carry, see
-            :func:`surnn.theory.skip_drive_for_retention` for smaller ones.
-        *args, **options: see :class:`SelectiveLayer`.
-
-    Example:
-        >>> layer = SuGRU(32, 64, heads=4, gate="rhythm", batch_first=True)
-        >>> y, h_n = layer(torch.randn(8, 100, 32))
-        >>> y.shape, h_n.shape
-        (torch.Size([8, 100, 64]), torch.Size([1, 8, 64]))
-    """
-
-    _torch_class = nn.GRU
-
-    def __init__(self, *args, skip_drive: float | None = None, **options) -> None:
-        super().__init__(*args, cell="gru", **options)
-        self.skip_drive = skip_drive
-
-    def _split_biases(self, b_ih, b_hh, suffix):
-        # b_hn stays inside the reset gate's product; the others simply add.
-        inner = torch.zeros_like(b_hh[:, 2:])
-        bias = b_ih + torch.cat((b_hh[:, :2], inner), 1)
-        return bias, b_hh[:, 2].unsqueeze(0)
-
-
-class SuLSTM(SelectiveLayer):
-    """LSTM with selective update (gate order i, f, g, o); h and c are carried together.
-
-    ``c' = σ(f) * c + σ(i) * tanh(g)``, ``h' = σ(o) * tanh(c')``. The hidden state is (h, c).
-
-    Args:
-        *args, **options: see :class:`SelectiveLayer`.
-    """
-
-    _torch_class = nn.LSTM
-
-    def __init__(self, *args, **options) -> None:
-        super().__init__(*args, cell="lstm", **options)
-
-
-class SuSNN(SelectiveLayer):
-    """Recurrent spiking layer with selective update; the output is the spikes, 0 or 1.
-
-    On a carry step membrane and adaptation stay as they are and no spike is emitted. The hidden
-    state is (s, u, b): emitted spikes, membrane, adaptation; without the last for plain LIF.
-
-    Args:
-        neuron: ``"alif"`` (adaptive threshold), ``"lif"``, or a registered spiking cell.
-        tau_m: mean and standard deviation of the initial membrane time constants, in steps.
-        tau_adp: the same for the adaptation.
-        adaptation_goes_on: variant in which the adaptation decays on carry steps too.
-        *args, **options: see :class:`SelectiveLayer`.
-    """
-
-    def __init__(
-        self,
-        *args,
-        neuron: str = "alif",
-        tau_m: tuple[float, float] = (20.0, 5.0),
-        tau_adp: tuple[float, float] = (200.0, 25.0),
-        adaptation_goes_on: bool = False,
-        **options,
-    ) -> None:
-        self.tau = {"alpha": tau_m, "rho": tau_adp}
-        self.adaptation_goes_on = adaptation_goes_on
-        cell = get_cell(neuron)
-        if cell.components[:2] != ("s", "u"):
-            raise ValueError(f"{neuron!r} is not a spiking cell; choose 'alif' or 'lif'")
-        super().__init__(*args, cell=cell, **options)
-
-    def _create_parameters(self, suffix, reads, factory):
-        super()._create_parameters(suffix, reads, factory)
-        if self.bias:  # one bias is all a spiking unit has
-            delattr(self, "bias_hh" + suffix)
-        for name in self.cell.unit_parameters:
-            shape = torch.empty(self.state_size, **factory)
-            setattr(self, f"log_tau_{name}{suffix}", nn.Parameter(shape))
-
-    def reset_parameters(self):
-        super().reset_parameters()
-        with torch.no_grad():
-            for name, parameter in self.named_parameters(recurse=False):
-                if name.startswith("log_tau_"):
-                    mean, deviation = self.tau[name.split("_")[2]]
-                    tau = torch.randn_like(parameter) * deviation + mean
-                    parameter.copy_(tau.clamp(min=1.0).log())
-
-    def _weights(self, suffix):
-        weight = self._by_head(getattr(self, "weight_ih" + suffix))
-        recurrent = self._by_head(getattr(self, "weight_hh" + suffix))
-        bias = weight.new_zeros(weight.shape[:3])
-        if self.bias:
-            bias = self._by_head(getattr(self, "bias_ih" + suffix))
-        unit = [self._per_step_decay(name, suffix) for name in self.cell.unit_parameters]
-        return weight, bias, recurrent, torch.stack(unit)
-
-    def _per_step_decay(self, name: str, suffix: str) -> Tensor:
-        """exp(-1 / τ) [N, D]: always between 0 and 1, whatever is learned."""
-        log_tau: Tensor = getattr(self, f"log_tau_{name}{suffix}")
-        return torch.exp(-torch.exp(-log_tau)).unflatten(0, (self.heads, self.head_size))
-
-    def _decay(self, suffix):
-        rho = self._per_step_decay(self.cell.unit_parameters[-1], suffix)
-        zero, one = torch.zeros_like(rho), torch.ones_like(rho)
-        if len(self.cell.components) == 2:
-            return torch.stack((zero, one), 1)
-        return torch.stack((zero, one, rho if self.adaptation_goes_on else one), 1)

@@ -1,0 +1,109 @@
+"""Errors that say what came, what was expected, and how to mend it."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..state import SuState
+
+
+def check_sizes(sizes: dict[str, int]) -> None:
+    for name, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a positive integer, got {value!r}")
+
+
+def check_heads(heads: int, state_size: int) -> None:
+    if state_size % heads:
+        divisors = [n for n in range(1, state_size + 1) if state_size % n == 0]
+        closest = sorted(sorted(divisors, key=lambda n: abs(n - heads))[:3])
+        raise ValueError(
+            f"{heads} heads do not divide a state of {state_size} units; try "
+            f"{', '.join(map(str, closest))}"
+        )
+
+
+def check_input(x: Any, input_size: int, batch_first: bool) -> bool:
+    """Whether x has a batch dimension; raises if it is no sequence at all."""
+    wanted = f"[{'B, T' if batch_first else 'T, B'}, {input_size}] or [T, {input_size}]"
+    if not isinstance(x, Tensor):
+        raise TypeError(f"input must be a tensor {wanted}, got {type(x).__name__}")
+    if x.dim() not in (2, 3):
+        raise ValueError(f"input must be {wanted}, got {x.dim()} dimensions: {shape_of(x)}")
+    if x.shape[-1] != input_size:
+        raise ValueError(
+            f"input must be {wanted}: the last dimension is input_size, got {shape_of(x)}"
+        )
+    if not x.is_floating_point():
+        raise TypeError(
+            f"input must be floating point, got {x.dtype}; embed or one-hot encode tokens first"
+        )
+    if x.shape[1 if x.dim() == 3 and batch_first else 0] == 0:
+        raise ValueError(
+            f"input has no time steps: {shape_of(x)}; expected {wanted} with T at least 1"
+        )
+    return x.dim() == 3
+
+
+def check_lengths(lengths: Any, x: Tensor) -> Tensor | None:
+    """``lengths`` as a tensor [B] that fits x [T, B, I]."""
+    if lengths is None:
+        return None
+    lengths = torch.as_tensor(lengths, device=x.device)
+    if lengths.shape != x.shape[1:2] or lengths.is_floating_point():
+        raise ValueError(
+            f"lengths must be {x.shape[1]} integers, one for each sequence, got "
+            f"{lengths.dtype} {shape_of(lengths)}"
+        )
+    if not torch.compiler.is_compiling():
+        low, high = int(lengths.min()), int(lengths.max())
+        if low < 1 or high > x.shape[0]:
+            raise ValueError(
+                f"lengths must lie between 1 and T = {x.shape[0]}, got {low} to {high}"
+            )
+    return lengths
+
+
+def check_finite(x: Tensor) -> None:
+    bad = (~x.isfinite()).nonzero()
+    if len(bad):
+        t, b, i = bad[0].tolist()
+        raise ValueError(
+            f"input holds {len(bad)} value(s) that are not finite, the first, "
+            f"{x[t, b, i].item()}, at step {t}, sequence {b}, feature {i}; clean the "
+            "input, or let them run on with nonfinite='propagate'"
+        )
+
+
+def check_hidden(values: tuple[Tensor, ...], names: tuple[str, ...], shape: list[int]) -> None:
+    """Initial hidden tensors against the layer's state components."""
+    if len(values) != len(names):
+        raise ValueError(
+            f"the hidden state is {len(names)} tensor(s) ({', '.join(names)}), got {len(values)}"
+        )
+    for name, value in zip(names, values, strict=True):
+        if list(value.shape) != shape:
+            dimensions = (
+                "layers * directions, B, H" if len(shape) == 3 else "layers * directions, H"
+            )
+            raise ValueError(
+                f"initial {name} must be {shape} ({dimensions}), got {shape_of(value)}"
+            )
+
+
+def check_state(state: Any, shape: list[int]) -> None:
+    if not isinstance(state, SuState):
+        raise TypeError(
+            f"a stream goes on from a SuState, got {type(state).__name__}; begin with "
+            "state = layer.init_state(batch_size)"
+        )
+    if list(state.cell.shape) != shape:
+        raise ValueError(
+            f"state.cell must be {shape} (layers, components, B, H), got "
+            f"{shape_of(state.cell)}; begin with layer.init_state({shape[2]})"
+        )
+
+
+def shape_of(x: Tensor) -> str:
+    return str(list(x.shape))

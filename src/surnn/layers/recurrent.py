@@ -1,0 +1,78 @@
+"""``SuRNN``, ``SuGRU`` and ``SuLSTM``."""
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+from .base import SelectiveLayer
+
+
+class SuRNN(SelectiveLayer):
+    """Elman RNN with selective update: ``f = tanh(W x + b_ih + U h + b_hh)``, or relu.
+
+    Args:
+        nonlinearity: ``"tanh"`` or ``"relu"``.
+        *args, **options: see :class:`SelectiveLayer`.
+    """
+
+    _torch_class = nn.RNN
+
+    def __init__(self, *args, nonlinearity: Literal["tanh", "relu"] = "tanh", **options) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}")
+        self.nonlinearity = nonlinearity
+        super().__init__(*args, cell=f"rnn_{nonlinearity}", **options)
+
+    @classmethod
+    def _options_of(cls, module):
+        return {"nonlinearity": module.nonlinearity}
+
+    def _torch_options(self):
+        return {"nonlinearity": self.nonlinearity}
+
+
+class SuGRU(SelectiveLayer):
+    """GRU with selective update, in PyTorch's convention (gate order r, z, n).
+
+    ``r, z = σ(W x + b_ih + U h + b_hh)``, ``n = tanh(W x + b_in + r * (U h + b_hn))``,
+    ``f = (1 - z) * n + z * h``.
+
+    Args:
+        skip_drive: C of ``backend="onepass"``; None is large enough for an exact carry, see
+            :func:`surnn.theory.skip_drive_for_retention` for smaller ones.
+        *args, **options: see :class:`SelectiveLayer`.
+
+    Example:
+        >>> layer = SuGRU(32, 64, heads=4, gate="rhythm", batch_first=True)
+        >>> y, h_n = layer(torch.randn(8, 100, 32))
+        >>> y.shape, h_n.shape
+        (torch.Size([8, 100, 64]), torch.Size([1, 8, 64]))
+    """
+
+    _torch_class = nn.GRU
+
+    def __init__(self, *args, skip_drive: float | None = None, **options) -> None:
+        super().__init__(*args, cell="gru", **options)
+        self.skip_drive = skip_drive
+
+    def _split_biases(self, b_ih, b_hh, suffix):
+        # b_hn stays inside the reset gate's product; the others simply add.
+        inner = torch.zeros_like(b_hh[:, 2:])
+        bias = b_ih + torch.cat((b_hh[:, :2], inner), 1)
+        return bias, b_hh[:, 2].unsqueeze(0)
+
+
+class SuLSTM(SelectiveLayer):
+    """LSTM with selective update (gate order i, f, g, o); h and c are carried together.
+
+    ``c' = σ(f) * c + σ(i) * tanh(g)``, ``h' = σ(o) * tanh(c')``. The hidden state is (h, c).
+
+    Args:
+        *args, **options: see :class:`SelectiveLayer`.
+    """
+
+    _torch_class = nn.LSTM
+
+    def __init__(self, *args, **options) -> None:
+        super().__init__(*args, cell="lstm", **options)

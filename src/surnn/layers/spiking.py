@@ -1,0 +1,76 @@
+"""``SuSNN``: recurrent layers of spiking neurons."""
+
+import torch
+from torch import Tensor, nn
+
+from ..cells import get_cell
+from .base import SelectiveLayer
+
+
+class SuSNN(SelectiveLayer):
+    """Recurrent spiking layer with selective update; the output is the spikes, 0 or 1.
+
+    On a carry step membrane and adaptation stay as they are and no spike is emitted. The hidden
+    state is (s, u, b): emitted spikes, membrane, adaptation; without the last for plain LIF.
+
+    Args:
+        neuron: ``"alif"`` (adaptive threshold), ``"lif"``, or a registered spiking cell.
+        tau_m: mean and standard deviation of the initial membrane time constants, in steps.
+        tau_adp: the same for the adaptation.
+        adaptation_goes_on: variant in which the adaptation decays on carry steps too.
+        *args, **options: see :class:`SelectiveLayer`.
+    """
+
+    def __init__(
+        self,
+        *args,
+        neuron: str = "alif",
+        tau_m: tuple[float, float] = (20.0, 5.0),
+        tau_adp: tuple[float, float] = (200.0, 25.0),
+        adaptation_goes_on: bool = False,
+        **options,
+    ) -> None:
+        self.tau = {"alpha": tau_m, "rho": tau_adp}
+        self.adaptation_goes_on = adaptation_goes_on
+        cell = get_cell(neuron)
+        if cell.components[:2] != ("s", "u"):
+            raise ValueError(f"{neuron!r} is not a spiking cell; choose 'alif' or 'lif'")
+        super().__init__(*args, cell=cell, **options)
+
+    def _create_parameters(self, suffix, reads, factory):
+        super()._create_parameters(suffix, reads, factory)
+        if self.bias:  # one bias is all a spiking unit has
+            delattr(self, "bias_hh" + suffix)
+        for name in self.cell.unit_parameters:
+            shape = torch.empty(self.state_size, **factory)
+            setattr(self, f"log_tau_{name}{suffix}", nn.Parameter(shape))
+
+    def reset_parameters(self):
+        super().reset_parameters()
+        with torch.no_grad():
+            for name, parameter in self.named_parameters(recurse=False):
+                if name.startswith("log_tau_"):
+                    mean, deviation = self.tau[name.split("_")[2]]
+                    tau = torch.randn_like(parameter) * deviation + mean
+                    parameter.copy_(tau.clamp(min=1.0).log())
+
+    def _weights(self, suffix):
+        weight = self._by_head(getattr(self, "weight_ih" + suffix))
+        recurrent = self._by_head(getattr(self, "weight_hh" + suffix))
+        bias = weight.new_zeros(weight.shape[:3])
+        if self.bias:
+            bias = self._by_head(getattr(self, "bias_ih" + suffix))
+        unit = [self._per_step_decay(name, suffix) for name in self.cell.unit_parameters]
+        return weight, bias, recurrent, torch.stack(unit)
+
+    def _per_step_decay(self, name: str, suffix: str) -> Tensor:
+        """exp(-1 / τ) [N, D]: always between 0 and 1, whatever is learned."""
+        log_tau: Tensor = getattr(self, f"log_tau_{name}{suffix}")
+        return torch.exp(-torch.exp(-log_tau)).unflatten(0, (self.heads, self.head_size))
+
+    def _decay(self, suffix):
+        rho = self._per_step_decay(self.cell.unit_parameters[-1], suffix)
+        zero, one = torch.zeros_like(rho), torch.ones_like(rho)
+        if len(self.cell.components) == 2:
+            return torch.stack((zero, one), 1)
+        return torch.stack((zero, one, rho if self.adaptation_goes_on else one), 1)

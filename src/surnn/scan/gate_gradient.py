@@ -1,0 +1,130 @@
+"""The gate's gradient of the event scan: exact at open and closed steps, all in parallel.
+
+dL/dg_t is the adjoint of the state after step t times (proposal - kept). A closed step's proposal
+starts from the carried state and feeds nothing, so no step waits for another.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .contract import event_list, input_projection
+from .walk import EventWalk
+
+# Above this share of relevant steps computing all of them beats gathering.
+DENSE_SHARE = 0.4
+
+
+def gate_gradient(
+    walk: EventWalk,
+    gate: Tensor,
+    states: Tensor,
+    inflow: Tensor,
+    suffix: Tensor,
+    relevant: Tensor | None,
+) -> Tensor:
+    """dL/dg [T, b, N, m], at least where ``relevant`` [T, b, N] is True.
+
+    Args:
+        walk: the scan.
+        gate: its gate; only the shape is read.
+        states: packed event states.
+        inflow: packed adjoints of the states, carried to just before their next event.
+        suffix: [T, B, N, D] output gradients summed to the end of the segment.
+        relevant: where a gradient is wanted; None means everywhere.
+    """
+    steps = walk.steps
+    if relevant is None or relevant.sum() > DENSE_SHARE * relevant.numel():
+        when = torch.arange(steps, device=gate.device)[:, None, None]  # [T, 1, 1]
+    else:
+        when = event_list(relevant).time.long()  # [Q, b, N], padded with T
+    grad = gate.new_zeros(steps + 1, *gate.shape[1:], dtype=walk.dtype)
+    chunk = max(1, walk.chunk_elements // (walk.batch * walk.heads * walk.drives * walk.width))
+    flat_suffix = suffix.reshape(-1, walk.width)
+    for first in range(0, when.shape[0], chunk):
+        t = when[first : first + chunk]
+        place = t.expand(t.shape[0], *gate.shape[1:3])
+        change = _change_times_adjoint(walk, states, inflow, flat_suffix, t)  # [N, q, B, D]
+        if gate.shape[-1] == 1:
+            change = change.sum(-1, keepdim=True)
+        if walk.plan.shared:
+            change = change.sum(2, keepdim=True)
+        grad.scatter_(
+            0, place[..., None].expand(*place.shape, gate.shape[-1]), change.permute(1, 2, 0, 3)
+        )
+    return grad[:-1].contiguous()
+
+
+def _change_times_adjoint(
+    walk: EventWalk, states: Tensor, inflow: Tensor, flat_suffix: Tensor, t: Tensor
+) -> Tensor:
+    """(proposal - kept) times the adjoint, [N, q, B, D], at steps t [q, 1 or b, 1 or N]."""
+    plan, dtype = walk.plan, walk.dtype
+    batch, heads = walk.batch, walk.heads
+    inside = t.clamp(max=walk.steps - 1)  # padding computes something that nobody keeps
+    listed = inside.expand(-1, plan.gate_batch, heads)
+    index = plan.events.index.long()
+    now = index.gather(0, listed)
+    earlier = torch.where(listed > 0, index.gather(0, (listed - 1).clamp(min=0)), 0)
+    place = inside * batch + torch.arange(batch, device=t.device)[:, None]  # [q, B, 1 or N]
+    head = torch.arange(heads, device=t.device)
+
+    def rows(packed: Tensor, per_step: Tensor) -> Tensor:  # [q, B, N] -> [N, q * B, ...]
+        order = per_step.expand(-1, batch, heads).permute(2, 0, 1).flatten()
+        return packed.index_select(0, order).unflatten(0, (heads, -1))
+
+    row_now, row_before = plan.row_of(now), plan.row_of(earlier)
+    before = rows(states, row_before).to(dtype)
+    adjoint = rows(inflow, row_now)
+    kept = before
+    if walk.decay is not None:
+        before, adjoint = _carry(walk, rows, inside, row_before, row_now, before, adjoint)
+        kept = before * walk.decay[plan.head_rank]
+    adjoint[..., 0, :] += rows(flat_suffix, place * heads + head)
+    drive = _drive_at(walk, place, t.shape[-1] == 1)
+    rec = torch.bmm(before[:, :, 0], walk.recurrent_t[plan.head_rank]).view(drive.shape)
+    proposed = walk.cell.update(drive, rec, before, walk.unit[:, plan.head_rank].unbind(0))
+    change = proposed - kept
+    if not change.sum().isfinite():
+        # As in blend: what a closed unit did not read cannot reach it through its gate either.
+        change = torch.where(change.isfinite(), change, 0.0)
+    product = (adjoint * change).sum(-2) if change.shape[-2] > 1 else (adjoint * change)[..., 0, :]
+    return product.view(heads, -1, batch, walk.width)
+
+
+def _drive_at(walk: EventWalk, place: Tensor, all_heads: bool) -> Tensor:
+    """The input projection [N, q * B, S, D] at rows ``place`` [q, B, 1 or N] of x."""
+    flat_x = walk.x.flatten(0, 1)
+    if all_heads:
+        x = flat_x[int(place[0, 0, 0]) : int(place[-1, -1, 0]) + 1]  # consecutive steps
+        return input_projection(x, walk.weight, walk.bias).transpose(0, 1).to(walk.dtype)
+    places = place.expand(-1, walk.batch, walk.heads).permute(2, 0, 1).flatten(1)  # [N, q * B]
+    return torch.stack([walk.project_head(n, p) for n, p in enumerate(places)]).to(walk.dtype)
+
+
+def _carry(
+    walk: EventWalk,
+    rows: Callable[[Tensor, Tensor], Tensor],
+    time: Tensor,
+    row_before: Tensor,
+    row_now: Tensor,
+    before: Tensor,
+    adjoint: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """States carried up to step t, and adjoints carried back to it, where a carry decays."""
+    assert walk.decay is not None
+    assert walk.closed_after is not None
+    plan = walk.plan
+    decay = walk.decay[plan.head_rank]
+    now = rows(time.expand_as(row_now).reshape(-1), _positions(row_now))
+    waited = now - rows(plan.event_step, row_before) - 1
+    ahead = rows(walk.closed_after, row_now) - (now - rows(plan.event_step, row_now))
+    return (
+        before * decay ** waited[..., None, None].to(walk.dtype),
+        adjoint * decay ** ahead.clamp(min=0)[..., None, None].to(walk.dtype),
+    )
+
+
+def _positions(like: Tensor) -> Tensor:
+    return torch.arange(like.numel(), device=like.device).view_as(like)
