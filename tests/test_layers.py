@@ -419,3 +419,15 @@ def test_nonfinite_policy():
 def test_auto_can_be_asked_what_it_chose():
     assert SuGRU(5, 12).chosen_backend == "events"
     assert SuGRU(5, 12, backend="reference").chosen_backend == "reference"
+
+
+@pytest.mark.parametrize("cls", LAYERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_initial_weights(cls, dtype):
+    layer = cls(64, 48, heads=3, dtype=dtype)
+    blocks = layer.weight_hh_l0.detach().double().view(-1, 16, 16)
+    eye = torch.eye(16, dtype=torch.float64).expand_as(blocks)
+    torch.testing.assert_close(blocks @ blocks.mT, eye, atol=2e-2, rtol=0)
+    drive = torch.randn(2000, 64).to(dtype) @ layer.weight_ih_l0.detach().T
+    assert abs(drive.float().var().item() - 1) < 0.1
+    assert (layer.bias_ih_l0 == 0).all()

@@ -147,9 +147,9 @@ def test_lower_precisions_agree_to_their_rounding(cell, dtype, rounding):
 
 def test_dense_and_gathered_projections_agree(monkeypatch):
     inputs = make_inputs("gru", steps=20, per_sequence=True)
-    monkeypatch.setattr(walk, "DENSE_SHARE", 0.0)
     dense = run_with_gradients(events.scan, inputs)
     monkeypatch.setattr(walk, "DENSE_SHARE", 2.0)
+    monkeypatch.setattr(walk, "GATHERING_PAYS", -1)
     assert_same(run_with_gradients(events.scan, inputs), dense, **TIGHT)
 
 
@@ -160,11 +160,12 @@ def test_small_chunks_agree(monkeypatch):
     assert_same(run_with_gradients(events.scan, inputs), whole, **TIGHT)
 
 
-def test_only_relevant_steps_get_a_gate_gradient():
+def test_only_relevant_steps_get_a_gate_gradient(monkeypatch):
+    monkeypatch.setattr(walk, "GATHERING_PAYS", 0)
     for per_sequence in (False, True):
         inputs = make_inputs("gru", steps=20, per_sequence=per_sequence, per_unit=True)
         everywhere = run_with_gradients(events.scan, inputs)
-        relevant = torch.rand(inputs.gate.shape[:3]) < 0.3
+        relevant = torch.rand(inputs.gate.shape[:3]) < 0.15
         object.__setattr__(inputs, "relevant", relevant)
         found = run_with_gradients(events.scan, inputs)
         everywhere["dgate"] = everywhere["dgate"] * relevant.unsqueeze(-1)

@@ -117,13 +117,21 @@ class SelectiveLayer(TorchInterop):
         for name, shape in shapes.items():
             setattr(self, name + suffix, nn.Parameter(torch.empty(shape, **factory)))
 
+    @torch.no_grad()
     def reset_parameters(self) -> None:
-        """As torch does; recurrent weights are scaled by what a unit reads, its own head."""
-        bound = 1 / math.sqrt(self.state_size)
+        """Unit-variance input weights, orthogonal recurrent blocks, zero biases.
+
+        Stronger than torch's: a unit that seldom updates must write clearly when it does.
+        """
         for name, parameter in self.named_parameters(recurse=False):
-            by_head = 1 / math.sqrt(self.head_size)
-            limit = by_head if name.startswith("weight_hh") else bound
-            nn.init.uniform_(parameter, -limit, limit)
+            if name.startswith("weight_ih"):
+                bound = math.sqrt(3 / parameter.shape[1])
+                nn.init.uniform_(parameter, -bound, bound)
+            elif name.startswith("weight_hh"):
+                blocks = parameter.view(-1, self.head_size, self.head_size)
+                blocks.copy_(_orthogonal(*blocks.shape[:2]))
+            else:
+                nn.init.zeros_(parameter)
 
     def flatten_parameters(self) -> None:
         """Nothing to do; here so that code written for ``nn.GRU`` runs."""
@@ -415,6 +423,12 @@ _SHOWN = {
     "groups": 1,
     "backend": "auto",
 }
+
+
+def _orthogonal(count: int, size: int) -> Tensor:
+    """``count`` random orthogonal matrices, uniformly distributed."""
+    q, r = torch.linalg.qr(torch.randn(count, size, size))
+    return q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(1)
 
 
 def _suffix(layer: int, direction: int) -> str:

@@ -12,9 +12,6 @@ from torch import Tensor
 from .contract import event_list, input_projection
 from .walk import EventWalk
 
-# Above this share of relevant steps computing all of them beats gathering.
-DENSE_SHARE = 0.4
-
 
 def gate_gradient(
     walk: EventWalk,
@@ -35,7 +32,7 @@ def gate_gradient(
         relevant: where a gradient is wanted; None means everywhere.
     """
     steps = walk.steps
-    if relevant is None or relevant.sum() > DENSE_SHARE * relevant.numel():
+    if relevant is None or not walk.gathering_pays(relevant.float().mean().item()):
         when = torch.arange(steps, device=gate.device)[:, None, None]  # [T, 1, 1]
     else:
         when = event_list(relevant).time.long()  # [Q, b, N], padded with T

@@ -14,8 +14,10 @@ from .plan import EventPlan
 # worth on a CPU, enough to fill a GPU.
 CHUNK_ELEMENTS = {"cpu": 1 << 19}
 CHUNK_ELEMENTS_ELSEWHERE = 1 << 24
-# Above this share of open (step, sequence, head) triples one dense product beats gathering.
+# Above this share of wanted (step, sequence, head) triples one dense product beats gathering.
 DENSE_SHARE = 1 / 3
+# And below this many saved multiplications a head, which is about what gathering costs.
+GATHERING_PAYS = 3 << 20
 
 
 class EventWalk:
@@ -41,7 +43,8 @@ class EventWalk:
         self.steps, self.batch = x.shape[:2]
         self.heads, self.drives, self.width, _ = weight.shape
         self.plan = plan = EventPlan(gate, self.batch)
-        self.dense = plan.rows > DENSE_SHARE * self.steps * self.batch * self.heads
+        places = self.steps * self.batch * self.heads
+        self.dense = not self.gathering_pays(plan.rows / places)
         order = plan.head_order
         self.flat_gate = gate.reshape(-1, gate.shape[-1])
         # [N, S*D, D] and its transpose, heads in the plan's order, as are unit and decay.
@@ -52,10 +55,15 @@ class EventWalk:
         self.closed_after = None if decay is None else plan.closed_after(lengths)
         self.masked = not binary or gate.shape[-1] > 1
         # Padding reads some row that exists; nothing reads what becomes of it.
-        self.readable = plan.source.clamp(0, self.steps * self.batch * self.heads - 1)
+        self.readable = plan.source.clamp(0, places - 1)
         self.chunk_elements = CHUNK_ELEMENTS.get(x.device.type, CHUNK_ELEMENTS_ELSEWHERE)
 
     # ------------------------------------------------------------ the input projection
+
+    def gathering_pays(self, share: float) -> bool:
+        """Whether projecting only a ``share`` of all places, head by head, is worth it."""
+        whole = self.steps * self.batch * self.weight[0].numel()
+        return share <= DENSE_SHARE and (1 - share) * whole > GATHERING_PAYS
 
     def project(self, out: Tensor) -> None:
         """Fill packed ``out`` [rows, S, D] with the input projection at events."""

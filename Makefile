@@ -1,0 +1,39 @@
+# Everything sets itself up: a virtual environment in .venv, then what it needs in there.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+BIN := .venv/bin
+# One thread a process: tests are many and small, and run in parallel.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: help demo test check format bench clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+
+demo: .venv/ready ## train SuGRU and GRU side by side on Copying Memory (under three minutes)
+	$(BIN)/python examples/copying.py
+
+test: .venv/ready ## run all tests
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
+
+check: .venv/ready ## lint, formatting, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: .venv/ready ## mend formatting and what lint can mend itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/ready ## time a training step on this CPU: events, reference, nn.GRU
+	$(BIN)/python benchmarks/cpu_events.py
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("surnn needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet "$(TORCH)"
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+clean: ## remove the virtual environment and caches
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build

@@ -1,0 +1,175 @@
+"""Copying Memory: SuGRU and nn.GRU side by side on the CPU, on equal time.
+
+Ten symbols, a long silence, a signal, and then the ten symbols again, please. The GRU must carry
+them through every step of the silence; the SuGRU's units simply do not update.
+
+    python examples/copying.py                       # about two minutes on two cores
+    python examples/copying.py --delay 200 --seconds 150
+"""
+
+import argparse
+import time
+from dataclasses import dataclass, field
+
+import torch
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn import functional
+
+import surnn
+
+SYMBOLS, COPIES = 8, 10  # an alphabet of eight, ten of them to remember
+BLANK, SIGNAL = 0, SYMBOLS + 1
+SOLVED = 0.99
+
+
+def make_batch(batch: int, delay: int) -> tuple[Tensor, Tensor]:
+    """Inputs [T, B, 9], one-hot with the blank as zero, and the symbols to recall [10, B]."""
+    symbols = torch.randint(1, SYMBOLS + 1, (COPIES, batch))
+    tokens = torch.full((delay + 2 * COPIES, batch), BLANK)
+    tokens[:COPIES] = symbols
+    tokens[delay + COPIES - 1] = SIGNAL
+    return functional.one_hot(tokens, SYMBOLS + 2)[..., 1:].float(), symbols
+
+
+class Recall(nn.Module):
+    """A recurrent stack and a linear readout."""
+
+    def __init__(self, recurrent: nn.Module, hidden: int) -> None:
+        super().__init__()
+        self.recurrent = recurrent
+        self.readout = nn.Linear(hidden, SYMBOLS + 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits [10, B, 10] for the answer, the last ten steps."""
+        return self.readout(self.recurrent(x)[0][-COPIES:])
+
+
+@dataclass
+class Run:
+    """One model in training, and how it is doing."""
+
+    name: str
+    model: Recall
+    learning_rate: float
+    steps: int = 0
+    seconds: float = 0.0
+    solved_after: float | None = None
+    recall: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.optimiser = torch.optim.Adam(self.model.parameters(), self.learning_rate)
+
+    @property
+    def accuracy(self) -> float:
+        """Mean recall of the last few batches."""
+        recent = self.recall[-10:]
+        return sum(recent) / max(len(recent), 1)
+
+    def train_step(self, x: Tensor, symbols: Tensor, progress: float) -> None:
+        """One step; ``progress`` from 0 to 1 lowers the learning rate to a tenth."""
+        begin = time.perf_counter()
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.learning_rate * 0.1**progress
+        answer = self.model(x)
+        loss = functional.cross_entropy(answer.flatten(0, 1), symbols.flatten())
+        self.optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimiser.step()
+        self.steps += 1
+        self.recall.append((answer.argmax(-1) == symbols).float().mean().item())
+        self.seconds += time.perf_counter() - begin
+        if self.solved_after is None and len(self.recall) >= 10 and self.accuracy > SOLVED:
+            self.solved_after = self.seconds
+
+
+def picture(runs: list[Run], options: argparse.Namespace) -> Table:
+    title = f"Copying Memory, delay {options.delay}: {options.seconds:.0f} s of training each"
+    table = Table(title=title, title_justify="left")
+    for column in ("model", "steps", "seconds", "recall", "", "updates"):
+        table.add_column(column, justify="left" if column in ("model", "") else "right")
+    for run in runs:
+        filled = round(24 * run.accuracy)
+        bar = f"[green]{'━' * filled}[/][dim]{'─' * (24 - filled)}[/]"
+        recurrent = run.model.recurrent
+        rate = (
+            recurrent.update_rate.mean().item() if hasattr(recurrent, "_rates") and run.steps else 1
+        )
+        table.add_row(
+            run.name,
+            str(run.steps),
+            f"{run.seconds:.0f}",
+            f"{run.accuracy:.1%}",
+            bar,
+            f"{rate:.0%} of steps",
+        )
+    table.caption = f"guessing: {1 / SYMBOLS:.1%}; solved: above {SOLVED:.0%}"
+    return table
+
+
+def train(runs: list[Run], options: argparse.Namespace, console: Console) -> None:
+    """Whoever has used less time takes the next step, until both have had theirs."""
+    with Live(console=console, refresh_per_second=4, transient=not console.is_terminal) as live:
+        shown = 0.0
+        while waiting := [
+            r for r in runs if r.solved_after is None and r.seconds < options.seconds
+        ]:
+            run = min(waiting, key=lambda r: r.seconds)
+            progress = run.seconds / options.seconds
+            run.train_step(*make_batch(options.batch, options.delay), progress)
+            total = sum(r.seconds for r in runs)
+            if console.is_terminal or total - shown > 15:
+                shown = total
+                live.update(picture(runs, options))
+                if not console.is_terminal:
+                    states = ", ".join(f"{r.name} {r.accuracy:.1%} ({r.steps} steps)" for r in runs)
+                    console.print(f"{total:4.0f} s  {states}")
+        live.update(picture(runs, options))
+    if not console.is_terminal:
+        console.print(picture(runs, options))
+
+
+def verdict(runs: list[Run]) -> str:
+    def say(run: Run) -> str:
+        if run.solved_after is not None:
+            return f"[bold]{run.name}[/] solved it in {run.solved_after:.0f} s ({run.steps} steps)"
+        return f"[bold]{run.name}[/] did not ({run.accuracy:.1%} recall after {run.steps} steps)"
+
+    return "; ".join(say(run) for run in runs) + "."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--delay", type=int, default=100, help="silent steps to remember across")
+    parser.add_argument("--seconds", type=float, default=60, help="training time for each model")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--heads", type=int, default=32)
+    parser.add_argument("--rate", type=float, default=0.07, help="initial update rate of the SuGRU")
+    parser.add_argument("--learning-rate", type=float, default=1e-2)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+
+    torch.manual_seed(options.seed)
+    gate = surnn.Rhythm(
+        rate=options.rate,
+        horizon=options.delay + 2 * COPIES,
+        surrogate=surnn.Surrogate("triangle", slope=1.0),
+    )
+    features, hidden = SYMBOLS + 1, options.hidden
+    selective = surnn.SuGRU(features, hidden, num_layers=2, heads=options.heads, gate=gate)
+    plain = nn.GRU(features, hidden, num_layers=2)
+    runs = [
+        Run("SuGRU", Recall(selective, hidden), options.learning_rate),
+        Run("nn.GRU", Recall(plain, hidden), options.learning_rate),
+    ]
+    console = Console()
+    train(runs, options, console)
+    console.print(verdict(runs))
+
+
+if __name__ == "__main__":
+    main()
