@@ -2,6 +2,10 @@
 
 import pytest
 import torch
+from jaxtyping import install_import_hook
+
+with install_import_hook("surnn.theory", "beartype.beartype"):  # shapes are checked here only
+    import surnn.theory  # noqa: F401
 
 from surnn.cells import get_cell
 from surnn.scan import ScanInputs
