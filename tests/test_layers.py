@@ -243,7 +243,7 @@ def test_granularities_share_gates_as_they_say(granularity, heads):
 @pytest.mark.parametrize("cls", LAYERS)
 def test_state_expansion(cls):
     layer = cls(8, 12, num_layers=2, expand=3, groups=4, heads=6)
-    y, hidden = layer(torch.randn(STEPS, BATCH, 8))
+    y, hidden = layer(torch.randn(STEPS, BATCH, 8) * 20)
     assert y.shape == (STEPS, BATCH, 12)
     assert tensors(hidden)[0].shape == (2, BATCH, 36)
     y.sum().backward()

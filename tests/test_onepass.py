@@ -70,7 +70,7 @@ def test_retention_bound_and_the_constant_it_asks_for():
         found = skip_drive_for_retention(loss, steps)
         assert abs(found - constant) < 0.06
         assert abs(retention(found, steps) - (1 - loss)) < 1e-9
-    assert abs(skip_drive_for_retention(0.1, 784, z=-5) - skip_drive_for_retention(0.1, 784)) == 5
+    assert abs(skip_drive_for_retention(0.1, 784, z=-5.0) - skip_drive_for_retention(0.1, 784)) == 5
     with pytest.raises(ValueError, match="0 < loss < 1"):
         skip_drive_for_retention(0.0, 10)
 

@@ -66,7 +66,8 @@ def fused_gru_backward(
     with torch._C._ForceDispatchKeyGuard(included, excluded), torch.enable_grad():
         y, last = _gru(*leaves)
         grads = torch.autograd.grad((y, last), leaves, (grad_y, grad_last))
-    return tuple(grad.contiguous() for grad in grads)  # type: ignore[return-value]
+    # Cloned, because cuDNN's weight gradients are views of one buffer.
+    return tuple(grad.clone(memory_format=torch.contiguous_format) for grad in grads)  # type: ignore[return-value]
 
 
 @fused_gru_backward.register_fake
@@ -75,6 +76,9 @@ def _(grad_y, grad_last, *inputs):
 
 
 def _gru(x: Tensor, h: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+    if x.is_cuda:  # cuDNN wants its weights in one piece, and warns at every call otherwise
+        flat = torch.cat([w.flatten() for w in weights]).split([w.numel() for w in weights])
+        weights = tuple(f.view_as(w) for f, w in zip(flat, weights, strict=True))
     return torch.gru(x, h, list(weights), True, 1, 0.0, True, False, False)
 
 
