@@ -95,9 +95,8 @@ def picture(runs: list[Run], options: argparse.Namespace) -> Table:
         filled = round(24 * run.accuracy)
         bar = f"[green]{'━' * filled}[/][dim]{'─' * (24 - filled)}[/]"
         recurrent = run.model.recurrent
-        rate = (
-            recurrent.update_rate.mean().item() if hasattr(recurrent, "_rates") and run.steps else 1
-        )
+        selective = isinstance(recurrent, surnn.SuGRU) and run.steps
+        rate = recurrent.update_rate.mean().item() if selective else 1.0
         table.add_row(
             run.name,
             str(run.steps),
@@ -149,7 +148,10 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--rate", type=float, default=0.07, help="initial update rate of the SuGRU")
-    parser.add_argument("--learning-rate", type=float, default=1e-2)
+    parser.add_argument("--learning-rate", type=float, default=1e-2, help="of the SuGRU")
+    parser.add_argument(
+        "--gru-learning-rate", type=float, default=3e-3, help="its best of 1e-2, 3e-3 and 1e-3"
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
 
@@ -164,7 +166,7 @@ def main() -> None:
     plain = nn.GRU(features, hidden, num_layers=2)
     runs = [
         Run("SuGRU", Recall(selective, hidden), options.learning_rate),
-        Run("nn.GRU", Recall(plain, hidden), options.learning_rate),
+        Run("nn.GRU", Recall(plain, hidden), options.gru_learning_rate),
     ]
     console = Console()
     train(runs, options, console)

@@ -25,7 +25,9 @@ def test_linearize_is_the_jacobian_of_update(name):
     wrt_rec = slope.wrt_drive if slope.wrt_rec is None else slope.wrt_rec
     torch.testing.assert_close(wrt_rec, by_rec.transpose(0, 1))
     torch.testing.assert_close(slope.wrt_state, by_state.transpose(0, 1))
-    if slope.wrt_unit is not None:
+    if slope.wrt_unit is None:
+        assert not cell.unit_parameters
+    else:
         torch.testing.assert_close(slope.wrt_unit.sum(0), by_unit)
 
 

@@ -5,6 +5,7 @@ import torch
 
 import surnn
 from conftest import make_inputs
+from surnn.gates import GATES
 from surnn.scan import onepass, reference
 from surnn.scan.events import event_rows, events_forward
 
@@ -34,7 +35,8 @@ def test_opcheck_fused_gru():
 @pytest.mark.parametrize("cls", [surnn.SuRNN, surnn.SuGRU, surnn.SuLSTM, surnn.SuSNN])
 @pytest.mark.parametrize("gate", ["rhythm", "ssm"])
 def test_fullgraph_compile_equals_eager(cls, gate):
-    layer = cls(FEATURES, HIDDEN, num_layers=2, heads=3, gate=gate, bidirectional=True).eval()
+    spec = GATES[gate](target_rate=0.7)
+    layer = cls(FEATURES, HIDDEN, num_layers=2, heads=3, gate=spec, bidirectional=True).eval()
     _compiled_equals_eager(layer)
 
 
@@ -54,6 +56,19 @@ def _compiled_equals_eager(layer):
         results.append((y, layer.update_rate, *grads))
     for eager, compiled in zip(*results, strict=True):
         torch.testing.assert_close(compiled, eager)
+
+
+def test_what_cannot_be_compiled_says_so():
+    layer = surnn.SuGRU(FEATURES, HIDDEN, nonfinite="raise")
+    with pytest.raises(Exception, match="nonfinite='propagate'"):
+        torch.compile(layer, fullgraph=True, backend="eager")(torch.zeros(4, 2, FEATURES))
+
+
+def test_meta_tensors_have_shapes():
+    layer = surnn.SuGRU(FEATURES, HIDDEN, heads=3, device="meta")
+    y, h_n = layer(torch.empty(STEPS, BATCH, FEATURES, device="meta"))
+    assert y.shape == (STEPS, BATCH, HIDDEN)
+    assert h_n.device.type == "meta"
 
 
 def test_inductor_compiles_a_layer_in_a_model():

@@ -75,10 +75,44 @@ def test_gates_that_see_the_input_reach_their_rate_by_calibration(name):
     torch.testing.assert_close(layer.update_rate, torch.tensor([0.2, 0.2]), atol=0.01, rtol=0)
 
 
-def test_linear_gate_has_its_rate_on_standard_inputs():
-    gate = surnn.InputGate(rate=0.2).bind(256, 1, 32).eval()
-    (g, _), _ = gate(steps(1, 500), torch.randn(500, 4, 32))
-    assert abs(g.mean().item() - 0.2) < 0.02
+@pytest.mark.parametrize("features", [1, 32])
+@pytest.mark.parametrize(
+    "spec",
+    [surnn.InputGate(rate=0.2), surnn.InputGate(rate=0.2, hidden=16), surnn.SSMGate(rate=0.2)],
+)
+def test_gates_that_see_the_input_have_their_rate_on_standard_inputs(spec, features):
+    gate = spec.bind(8, 1, features).eval()
+    (g, _), _ = gate(steps(1, 2000), torch.randn(2000, 4, features))
+    assert (g.mean((0, 1)) - 0.2).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("name", ["input", "ssm"])
+@pytest.mark.parametrize("mode", ["hard", "sampled", "soft"])
+def test_a_gate_that_sees_nan_stays_closed_and_recovers(name, mode):
+    gate = GATES[name](mode=mode).bind(12, 3, FEATURES)
+    x = torch.randn(STEPS, BATCH, FEATURES)
+    x[10, 1, 2] = float("nan")
+    schedule, memory = gate(steps(1), x)
+    assert (schedule.g[10, 1] == 0).all()
+    assert schedule.g.isfinite().all()
+    assert memory.isfinite().all()
+    assert schedule.g[11:, 1].mean() > 0.05
+    schedule.g.sum().backward()
+    assert all(p.grad.isfinite().all() for p in gate.parameters())
+
+
+def test_a_large_seed_is_fine():
+    schedule, _ = bound("fixed_random", seed=2**80 + 1)(steps(1))
+    assert 0 < schedule.g.mean() < 1
+
+
+def test_gates_are_made_in_float32_whatever_the_default():
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        gate = bound("rhythm")
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert gate.phase.dtype == torch.float32
 
 
 # ------------------------------------------------------------------ clocks that run for years
@@ -302,7 +336,6 @@ def test_a_gate_of_ones_own_is_a_small_class():
         (lambda: surnn.Rhythm(horizon=0), "horizon must be at least 1"),
         (lambda: surnn.Rhythm(min_period=8, max_period=4), "min_period <= max_period"),
         (lambda: surnn.Rhythm(mode="hrad"), "choose hard, sampled or soft"),
-        (lambda: surnn.Rhythm(surrogate="sgmoid"), "choose one of sigmoid"),
         (lambda: surnn.Spline(knots=2), "at least 4 knots"),
         (lambda: surnn.EveryN(0), "n must be at least 1"),
         (lambda: surnn.InputGate(source="raw"), "'layer' or 'input'"),
@@ -313,6 +346,22 @@ def test_a_gate_of_ones_own_is_a_small_class():
 )
 def test_bad_options_say_how_to_mend(make, message):
     with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: surnn.Rhythm(surrogate="sigmoid"), r"Surrogate\('sigmoid', slope=4.0\)"),
+        (lambda: surnn.AlwaysOpen(mode="sampled"), "fixed schedule and takes no 'mode'"),
+        (lambda: surnn.AlwaysOpen(rate=0.5), "takes no 'rate'"),
+        (lambda: surnn.EveryN(3, frozen=False), "takes no 'frozen'"),
+        (lambda: surnn.FixedRandom(target_rate=0.1), "takes no 'target_rate'"),
+        (lambda: surnn.Threshold(surrogate=Surrogate()), "takes no 'surrogate'"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(make, message):
+    with pytest.raises(TypeError, match=message):
         make()
 
 

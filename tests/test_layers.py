@@ -208,6 +208,95 @@ def test_lengths_equal_running_each_sequence_alone(cls, bidirectional):
         close(layer.update_rate, torch.stack(rates).sum(0) / sum(lengths))
 
 
+@pytest.mark.parametrize("cls", LAYERS)
+@pytest.mark.parametrize("gate", ["rhythm", "ssm"])
+@torch.no_grad()
+def test_streams_of_different_lengths_keep_their_own_clock_and_memory(cls, gate):
+    layer = cls(FEATURES, HIDDEN, num_layers=2, heads=3, gate=gate).double().eval()
+    x = torch.randn(STEPS, BATCH, FEATURES, dtype=torch.float64)
+    _, state = layer(x, layer.init_state(BATCH), lengths=[17, 3, 8])
+    assert state.t.tolist() == [17, 3, 8]
+    more = torch.randn(5, BATCH, FEATURES, dtype=torch.float64)
+    y, _ = layer(more, state)
+    for b, length in enumerate([17, 3, 8]):
+        _, alone = layer(x[:length, b : b + 1], layer.init_state(1))
+        close([m[b : b + 1] for m in state.gates], list(alone.gates))
+        close(layer(more[:, b : b + 1], alone)[0], y[:, b : b + 1])
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_what_lies_in_the_padding_does_not_matter(bidirectional):
+    layer = SuGRU(FEATURES, HIDDEN, heads=3, bidirectional=bidirectional, gate="ssm").eval()
+    x = torch.randn(STEPS, BATCH, FEATURES)
+    bad = x.clone()
+    bad[8:, 1] = float("nan")
+    for backend in ("reference", "events"):
+        layer.backend = backend
+        found = []
+        for given in (x, bad):
+            layer.zero_grad()
+            y, _ = layer(given, lengths=[17, 8, 17])
+            y.square().sum().backward()
+            found.append((y, *(p.grad.clone() for p in layer.parameters())))
+        assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("gate", ["rhythm", "ssm"])
+def test_gradients_flow_across_chunks(gate):
+    spec = surnn.gates.GATES[gate](mode="soft")
+    layer = SuGRU(FEATURES, HIDDEN, num_layers=2, heads=3, gate=spec).double()
+    x = torch.randn(STEPS, BATCH, FEATURES, dtype=torch.float64)
+    found = []
+    for pieces in ([STEPS], [5, 12]):
+        state, loss = layer.init_state(BATCH), 0.0
+        for piece in x.split(pieces):
+            y, state = layer(piece, state)
+            loss = loss + y.square().sum()
+        found.append(torch.autograd.grad(loss, list(layer.parameters())))
+    close(*found)
+
+
+def test_the_rate_penalty_counts_only_steps_that_exist_and_has_their_gradient():
+    gate = surnn.InputGate(target_rate=0.0, mode="soft")
+    layer = SuGRU(FEATURES, HIDDEN, heads=3, gate=gate)
+    x = torch.randn(STEPS, 2, FEATURES)
+    layer(x, lengths=[STEPS, 4])
+    found = torch.autograd.grad(layer.rate_penalty(), layer.gates[0].weight)[0]
+    expected = torch.zeros_like(found)
+    for b, length in enumerate([STEPS, 4]):
+        layer(x[:length, b : b + 1])
+        part = torch.autograd.grad(layer.rate_penalty(), layer.gates[0].weight)[0]
+        expected += part * length / (STEPS + 4)
+    torch.testing.assert_close(found, expected)
+
+
+def test_calibration_leaves_the_mode_alone():
+    layer = SuGRU(FEATURES, HIDDEN, gate="input")
+    assert layer.calibrate(torch.randn(STEPS, BATCH, FEATURES)).training
+    assert not layer.eval().calibrate(torch.randn(STEPS, FEATURES)).training
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(SuGRU, nn.GRU), (SuLSTM, nn.LSTM), (SuRNN, nn.RNN)])
+def test_positional_arguments_are_torchs(ours, theirs):
+    kind = ("relu",) if theirs is nn.RNN else ()
+    arguments = (5, 12, 2, *kind, False, True, 0.25, True)
+    expected, layer = theirs(*arguments), ours(*arguments)
+    names = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "nonlinearity")
+    for name in names:
+        assert getattr(layer, name, None) == getattr(expected, name, None)
+
+
+@pytest.mark.parametrize("gate", sorted(surnn.gates.GATES))
+def test_deferred_initialisation(gate):
+    layer = SuGRU(8, 12, num_layers=2, heads=3, expand=2, groups=2, gate=gate, device="meta")
+    layer.to_empty(device="cpu")
+    for parameter in layer.parameters():
+        parameter.data.fill_(float("nan"))
+    layer.reset_parameters()
+    assert all(p.isfinite().all() for p in layer.parameters())
+    assert layer(torch.randn(STEPS, BATCH, 8))[0].isfinite().all()
+
+
 def test_the_backward_direction_is_the_layer_on_the_reversed_sequence():
     layer = SuGRU(FEATURES, HIDDEN, heads=3, bidirectional=True)
     mirrored = SuGRU(FEATURES, HIDDEN, heads=3)
@@ -242,7 +331,7 @@ def test_granularities_share_gates_as_they_say(granularity, heads):
 
 @pytest.mark.parametrize("cls", LAYERS)
 def test_state_expansion(cls):
-    layer = cls(8, 12, num_layers=2, expand=3, groups=4, heads=6)
+    layer = cls(8, 12, num_layers=2, expand=3, groups=4, heads=6, gate="open")
     y, hidden = layer(torch.randn(STEPS, BATCH, 8) * 20)
     assert y.shape == (STEPS, BATCH, 12)
     assert tensors(hidden)[0].shape == (2, BATCH, 36)
@@ -310,7 +399,7 @@ def test_copies_pickles_and_state_dicts(cls, tmp_path):
     fresh = cls(FEATURES, HIDDEN, num_layers=2, heads=3, gate="ssm").eval()
     fresh.load_state_dict(torch.load(tmp_path / "layer.pt", weights_only=True))
     assert torch.equal(fresh(x)[0], y)
-    assert "SuG" in repr(layer) or "Su" in repr(layer)
+    assert f"{cls.__name__}(\n  5, 12, num_layers=2, heads=3\n" in repr(layer)
 
 
 @pytest.mark.parametrize("cls", [SuGRU, SuLSTM, SuRNN])
@@ -336,6 +425,22 @@ def test_autocast_projects_in_half_and_keeps_the_state_whole():
         torch.testing.assert_close(y.float(), exact, rtol=0.05, atol=0.05)
         y.float().sum().backward()
         assert layer.weight_ih_l0.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("gate", ["rhythm", "input", "ssm"])
+@pytest.mark.parametrize("backend", ["reference", "events"])
+def test_autocast_touches_neither_gates_nor_recurrence(gate, backend):
+    layer = SuGRU(FEATURES, HIDDEN, heads=3, gate=gate, backend=backend).eval()
+    x = torch.randn(200, BATCH, FEATURES)
+    layer(x)
+    rate = layer.update_rate
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        layer(x)
+        assert torch.equal(layer.update_rate, rate)
+        nn.init.zeros_(layer.weight_ih_l0)  # nothing is left that may be rounded
+        hx = torch.randn(1, BATCH, HIDDEN)
+        _, rounded = layer(x, hx)
+    assert torch.equal(layer(x, hx)[1], rounded)
 
 
 # ------------------------------------------------------------------ errors
@@ -375,6 +480,26 @@ X = torch.zeros(STEPS, BATCH, FEATURES)
         (lambda: _step(SuGRU(5, 12), X[0, :1]), ValueError, "begin with layer.init_state"),
         (lambda: SuGRU(5, 12).update_rate, RuntimeError, "there was none yet"),
         (lambda: _run(SuLSTM(5, 12, backend="onepass")), ValueError, "GRU's update gate"),
+        (lambda: SuGRU(5, 12)(X[:, :0]), ValueError, "no sequences"),
+        (lambda: SuGRU(5, 12)(X.double()), ValueError, "input is torch.float64 but the layer is"),
+        (lambda: SuGRU(5, 12, groups=3), ValueError, "groups=3 needs expand > 1"),
+        (lambda: SuRNN(5, 12, 1, "tanh", "no"), ValueError, "bias must be True or False"),
+        (lambda: SuLSTM(5, 12, proj_size=3), ValueError, "proj_size is not supported"),
+        (lambda: SuGRU.from_torch(nn.GRU(5, 12), expand=2), ValueError, "expand must be 1"),
+        (lambda: SuSNN(5, 12, neuron="lif", adaptation_goes_on=True), ValueError, "no adaptation"),
+        (lambda: _packed(lengths=[17, 9, 4]), ValueError, "brings its own lengths"),
+        (lambda: _step_with(t=torch.zeros(2).long()), ValueError, "one clock for each of 3"),
+        (lambda: _step_with(t=7), ValueError, "state.t must be an integer tensor.*got int"),
+        (
+            lambda: _step_with(gates=(torch.zeros(1, 4),)),
+            ValueError,
+            r"state.gates must be \[\[3, 0",
+        ),
+        (
+            lambda: SuGRU(5, 12, skip_drive=5.0, backend="onepass").init_state(),
+            ValueError,
+            "stream",
+        ),
     ],
 )
 def test_errors_say_what_came_what_was_expected_and_how_to_mend(call, error, message):
@@ -386,6 +511,15 @@ def _step(layer, frame):
     return layer.step(frame, layer.init_state(BATCH))
 
 
+def _step_with(**changes):
+    layer = SuGRU(5, 12)
+    return layer.step(X[0], layer.init_state(BATCH)._replace(**changes))
+
+
+def _packed(**options):
+    return SuGRU(5, 12)(pack_padded_sequence(X, [17, 9, 4]), **options)
+
+
 def _run(layer):
     return layer(X)
 
@@ -393,12 +527,9 @@ def _run(layer):
 def test_a_gate_of_the_wrong_width_is_named():
     class Odd(surnn.Gate):
         def preactivation(self, t, x, memory):
-            return torch.ones(*t.shape, 1), memory
+            return torch.ones(*t.shape, 7), memory
 
-        def forward(self, t, x=None, memory=None):
-            return surnn.Schedule(torch.ones(*t.shape, 7), None), torch.zeros(1, 0)
-
-    with pytest.raises(ValueError, match="width 7 does not fit 12 units"):
+    with pytest.raises(ValueError, match=r"Odd.preactivation gave \[17, 1, 7\]; .* width, 12"):
         SuGRU(5, 12, gate=Odd())(X)
 
 

@@ -145,25 +145,43 @@ def test_lower_precisions_agree_to_their_rounding(cell, dtype, rounding):
             assert error < max(rounding, 1.5 * theirs), f"{name}: {error:.1e}, {theirs:.1e}"
 
 
-def test_dense_and_gathered_projections_agree(monkeypatch):
-    inputs = make_inputs("gru", steps=20, per_sequence=True)
-    dense = run_with_gradients(events.scan, inputs)
+@pytest.mark.parametrize("cell", ["gru", "lstm", "alif"])
+@pytest.mark.parametrize("per_sequence", [False, True])
+@pytest.mark.parametrize("per_unit", [False, True])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_gathered_projections_and_small_chunks_agree(
+    monkeypatch, cell, per_sequence, per_unit, heads
+):
+    inputs = make_inputs(
+        cell, steps=20, heads=heads, per_sequence=per_sequence, per_unit=per_unit, rate=0.2
+    )
+    plain = run_with_gradients(events.scan, inputs)
     monkeypatch.setattr(walk, "DENSE_SHARE", 2.0)
     monkeypatch.setattr(walk, "GATHERING_PAYS", -1)
-    assert_same(run_with_gradients(events.scan, inputs), dense, **TIGHT)
-
-
-def test_small_chunks_agree(monkeypatch):
-    inputs = make_inputs("lstm", steps=20)
-    whole = run_with_gradients(events.scan, inputs)
+    assert_same(run_with_gradients(events.scan, inputs), plain, **TIGHT)
     monkeypatch.setitem(walk.CHUNK_ELEMENTS, "cpu", 1)
-    assert_same(run_with_gradients(events.scan, inputs), whole, **TIGHT)
+    assert_same(run_with_gradients(events.scan, inputs), plain, **TIGHT)
 
 
-def test_only_relevant_steps_get_a_gate_gradient(monkeypatch):
+def test_lists_that_end_early_do_not_run_away():
+    """Padding must not iterate an unbounded cell until 0 * inf reaches the weights' gradient."""
+    gate = torch.zeros(2000, 2, 2, 1)
+    gate[:3, 0, 0] = 1
+    gate[:, 1, 0] = 1
+    gate[:, 0, 1] = 1
+    inputs = make_inputs("rnn_relu", steps=2000, batch=2, width=2, gate=gate)
+    with torch.no_grad():
+        inputs.recurrent[0] = 3 * torch.eye(2)
+        inputs.x[3:, 1] = -100.0  # the long list stays at zero
+        inputs.weight.abs_()
+    assert_events_equal_reference(inputs)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_only_relevant_steps_get_a_gate_gradient(monkeypatch, heads):
     monkeypatch.setattr(walk, "GATHERING_PAYS", 0)
     for per_sequence in (False, True):
-        inputs = make_inputs("gru", steps=20, per_sequence=per_sequence, per_unit=True)
+        inputs = make_inputs("gru", steps=20, heads=heads, per_sequence=per_sequence, per_unit=True)
         everywhere = run_with_gradients(events.scan, inputs)
         relevant = torch.rand(inputs.gate.shape[:3]) < 0.15
         object.__setattr__(inputs, "relevant", relevant)
@@ -227,6 +245,16 @@ def test_a_closed_unit_does_not_read_nan(scan, per_unit):
     assert last.isfinite().all()
     inputs.gate[4, 0, 0] = 1
     assert not scan(inputs)[0].isfinite().all()
+
+
+def test_the_gate_of_a_closed_step_with_nan_gets_no_gradient():
+    gate = torch.ones(9, 1, 2, 1)
+    gate[4] = 0
+    inputs = make_inputs("gru", steps=9, gate=gate)
+    inputs.x.data[4] = float("nan")
+    grad = run_with_gradients(events.scan, inputs)["dgate"]
+    assert grad.isfinite().all()
+    assert (grad[4] == 0).all()
 
 
 # ------------------------------------------------------------------ gradients from scratch

@@ -1,5 +1,8 @@
 """Selective-update RNNs: recurrent layers whose units update or carry their state exactly."""
 
+from .cells import Cell as Cell
+from .cells import Linearization as Linearization
+from .cells import register_cell as register_cell
 from .gates import AlwaysOpen as AlwaysOpen
 from .gates import EveryN as EveryN
 from .gates import FixedRandom as FixedRandom
@@ -14,6 +17,7 @@ from .gates import SSMGate as SSMGate
 from .gates import Table as Table
 from .gates import Threshold as Threshold
 from .gates import WarpedRhythm as WarpedRhythm
+from .layers import SelectiveLayer as SelectiveLayer
 from .layers import SuGRU as SuGRU
 from .layers import SuLSTM as SuLSTM
 from .layers import SuRNN as SuRNN

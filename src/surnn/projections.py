@@ -33,12 +33,16 @@ class GroupedLinear(nn.Module):
         self.groups = groups
         shape = (groups, out_features // groups, in_features // groups)
         self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-        bound = 1 / math.sqrt(shape[-1])
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """As ``nn.Linear`` does."""
+        bound = 1 / math.sqrt(self.weight.shape[-1])
         nn.init.uniform_(self.weight, -bound, bound)
 
     def forward(self, x: Tensor) -> Tensor:
         grouped = x.unflatten(-1, (self.groups, -1))
-        return torch.einsum("...gi,goi->...go", grouped, self.weight).flatten(-2)
+        return torch.einsum("...gi,goi->...go", grouped, self.weight.to(x.dtype)).flatten(-2)
 
     def extra_repr(self) -> str:
         groups, out, into = self.weight.shape

@@ -82,12 +82,12 @@ def jacobians(layer: SelectiveLayer, x: Float[Tensor, "T I"]) -> Jacobians:
 
 def identity_rows(jacobian: Float[Tensor, "S S"]) -> Bool[Tensor, "S"]:
     """Which rows are those of the identity, exactly: coordinates that were carried."""
-    return (jacobian == torch.eye(len(jacobian), dtype=jacobian.dtype)).all(1)
+    return (jacobian == torch.eye(len(jacobian)).to(jacobian)).all(1)
 
 
 def sensitivity(jac: Jacobians, s: int, t: int) -> Float[Tensor, "S S"]:
     """∂h_t/∂h_s: the product of the one-step Jacobians in (s, t], latest first."""
-    total = torch.eye(jac.step.shape[-1], dtype=jac.step.dtype)
+    total = torch.eye(jac.step.shape[-1]).to(jac.step)
     for step in jac.step[s:t]:
         total = step @ total
     return total

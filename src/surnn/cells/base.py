@@ -39,8 +39,8 @@ class Linearization(NamedTuple):
 class Cell(ABC):
     """A recurrent update, free of parameters and of any notion of time.
 
-    Subclasses set the class attributes and write :meth:`update`; with :meth:`linearize` too, the
-    cell also runs on the event-driven backends. See ``CONTRIBUTING.md`` for a worked example.
+    Subclasses set the class attributes and write :meth:`update` and its derivatives,
+    :meth:`linearize`. See ``CONTRIBUTING.md`` for a worked example.
     """
 
     name: str

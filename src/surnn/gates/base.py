@@ -9,8 +9,8 @@ one takes two methods::
             self.offset = torch.nn.Parameter(torch.zeros(width))
 
         def preactivation(self, t, x, memory):          # t: [T, b] int64, the first step is 1
-            weekend = (t % 7 >= 5).unsqueeze(-1)        # -> [T, b, width], or anything that
-            return weekend - 0.5 + self.offset, memory  #    broadcasts to it
+            weekend = (t % 7 >= 5).double().unsqueeze(-1)   # -> [T, b, width], or anything that
+            return weekend - 0.5 + self.offset, memory      #    broadcasts to it
 
 The base class does the rest: thresholds and their gradients, granularity, always-on units,
 initial and target rates, freezing, streaming.
@@ -42,9 +42,9 @@ class Gate(nn.Module, ABC):
     """Base class of all gates. See the module's text for how to write one.
 
     Args:
-        rate: share of steps at which a gate is open at the start. Clock gates are calibrated so
-            that each one's schedule over ``horizon`` steps really has it; gates that see the
-            input assume inputs of mean 0 and variance 1, or call :meth:`SuGRU.calibrate`.
+        rate: share of steps at which a gate is open at the start. Each clock gate's schedule
+            really has it over its ``horizon``, so set that to the length of your sequences. Gates
+            that see the input have it on standard normal inputs, or after ``layer.calibrate(x)``.
         granularity: who shares a gate: ``"unit"``, ``"head"``, ``"layer"``, or a number of
             neighbouring units. ``"auto"`` is one gate per head, or per unit if there is one head.
         always_on: share of gates that are always open (the first ones, rounded up). They come on
@@ -52,7 +52,7 @@ class Gate(nn.Module, ABC):
         target_rate: the update rate that :meth:`rate_penalty` pulls towards. Learned rates creep
             up without it.
         frozen: no gradient reaches the gate; its schedule stays as it began.
-        surrogate: derivative of the step function, a :class:`~surnn.Surrogate` or its kind.
+        surrogate: the step function's derivative, a :class:`~surnn.Surrogate`.
         mode: ``"hard"``, ``"sampled"`` (Bernoulli draws in training, hard at evaluation) or
             ``"soft"`` (the smooth step itself: no exact carry).
     """
@@ -68,7 +68,7 @@ class Gate(nn.Module, ABC):
         always_on: float = 0.0,
         target_rate: float | None = None,
         frozen: bool = False,
-        surrogate: Surrogate | str = Surrogate("sigmoid", slope=4.0),  # noqa: B008 (frozen)
+        surrogate: Surrogate = Surrogate("sigmoid", slope=4.0),  # noqa: B008 (frozen)
         mode: Mode = "hard",
     ) -> None:
         super().__init__()
@@ -76,6 +76,11 @@ class Gate(nn.Module, ABC):
         _share("always_on", always_on)
         if target_rate is not None:
             _share("target_rate", target_rate)
+        if not isinstance(surrogate, Surrogate):
+            raise TypeError(
+                f"surrogate must be a surnn.Surrogate, such as Surrogate('sigmoid', slope=4.0), "
+                f"got {surrogate!r}"
+            )
         if mode not in ("hard", "sampled", "soft"):
             raise ValueError(f"unknown mode {mode!r}; choose hard, sampled or soft")
         self.rate = rate
@@ -89,6 +94,7 @@ class Gate(nn.Module, ABC):
         """Annealing knob of sampled mode: 1 draws fully, 0 is the hard gate."""
         self.width: int | None = None
         self._forced_open = 0
+        self._input_size = 0
 
     # ------------------------------------------------------------ what a gate writes
 
@@ -97,13 +103,16 @@ class Gate(nn.Module, ABC):
 
     @abstractmethod
     def preactivation(self, t: Tensor, x: Any, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Pre-activations, broadcastable to [T, b, width], and the memory to go on with.
+        """Pre-activations, broadcastable to [T, b, width], and the memory after the steps.
 
         Args:
             t: [T, b] int64 step numbers, counted from 1; b is 1 unless streams run on clocks of
                 their own. Integers, so that arithmetic can stay exact however long a stream runs.
             x: [T, B, I], or None for a gate that does not see the input.
-            memory: whatever :meth:`init_memory` and the step before gave.
+            memory: [B, M], whatever :meth:`init_memory` or the chunk before gave.
+
+        The memory is returned as [B, M] or, if it changes with time, [T, B, M]: after every step,
+        so that sequences of different lengths find theirs.
         """
 
     def init_memory(self, batch: int) -> Tensor:
@@ -117,16 +126,42 @@ class Gate(nn.Module, ABC):
         """A fresh copy with parameters, for a layer of this shape. Layers call this."""
         gate = copy.deepcopy(self)
         gate.width = _gate_width(self.granularity, hidden_size, heads)
+        gate._input_size = input_size
         gate._forced_open = math.ceil(self.always_on * gate.width)
-        gate.setup(gate.width, input_size)
-        if gate.frozen:
-            gate.requires_grad_(False)
+        gate._setup_here(gate.width, input_size)
         return gate
 
+    def _setup_here(self, width: int, input_size: int) -> None:
+        """:meth:`setup` on the CPU in float32, whatever torch's defaults are at the moment."""
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)
+        try:
+            with torch.device("cpu"):
+                self.setup(width, input_size)
+        finally:
+            torch.set_default_dtype(default)
+        if self.frozen:
+            self.requires_grad_(False)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, in place."""
+        assert self.width is not None
+        fresh = copy.copy(self)
+        for registry in ("_parameters", "_buffers", "_modules"):
+            setattr(fresh, registry, {})
+        fresh._setup_here(self.width, self._input_size)
+        for name, parameter in self.named_parameters():
+            parameter.copy_(fresh.get_parameter(name))
+
     def forward(
-        self, t: Tensor, x: Tensor | None = None, memory: Tensor | None = None
+        self,
+        t: Tensor,
+        x: Tensor | None = None,
+        memory: Tensor | None = None,
+        lengths: Tensor | None = None,
     ) -> tuple[Schedule, Tensor]:
-        """The schedule for steps t [T, b] and the memory after them."""
+        """The schedule of steps t [T, b], and the memory [B, M] after them, or after ``lengths``."""
         if self.width is None:
             raise RuntimeError(
                 f"{type(self).__name__} has no parameters yet: a layer binds its gates itself; "
@@ -136,11 +171,24 @@ class Gate(nn.Module, ABC):
             raise ValueError(f"{type(self).__name__} sees the input: pass x of shape [T, B, I]")
         if memory is None:
             memory = self.init_memory(1 if x is None else x.shape[1])
+        unreadable = None
+        if self.sees_input and x is not None:
+            unreadable = x.isnan().any(-1, keepdim=True)
+            x = x.nan_to_num(nan=0.0)
         a, memory = self.preactivation(t, x if self.sees_input else None, memory)
+        if memory.dim() == 3:
+            memory = memory[-1] if lengths is None else _at_lengths(memory, lengths)
+        if a.shape[-1] not in (1, self.width):
+            raise ValueError(
+                f"{type(self).__name__}.preactivation gave {list(a.shape)}; its last dimension "
+                f"must be the gate's width, {self.width}, or 1"
+            )
         a = a.expand(*torch.broadcast_shapes(a.shape, (t.shape[0], 1, self.width)))
         if self.frozen:
             a = a.detach()
         g = self._threshold(a)
+        if unreadable is not None:  # a gate that sees NaN stays closed
+            g = torch.where(unreadable, 0.0, g)
         relevant = self.surrogate.support(a) if self.surrogate.compact else None
         if self._forced_open:
             forced = torch.arange(self.width, device=a.device) < self._forced_open
@@ -187,6 +235,19 @@ class Gate(nn.Module, ABC):
         if self.mode != "hard":
             shown.append(f"mode={self.mode!r}")
         return ", ".join(shown)
+
+
+def refuse(gate: type, options: dict[str, Any], *names: str) -> None:
+    """Options that would mean nothing to a gate that is fixed."""
+    for name in names:
+        if name in options:
+            raise TypeError(f"{gate.__name__} is a fixed schedule and takes no {name!r}")
+
+
+def _at_lengths(memory: Tensor, lengths: Tensor) -> Tensor:
+    """memory [T, B, M] after the last step of each sequence: [B, M]."""
+    last = (lengths - 1)[None, :, None].expand(1, -1, memory.shape[-1])
+    return memory.gather(0, last)[0]
 
 
 def _share(name: str, value: float) -> None:

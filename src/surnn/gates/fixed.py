@@ -3,14 +3,17 @@
 import torch
 from torch import Tensor, nn
 
-from .base import Gate
+from .base import Gate, refuse
 from .clock import ClockGate
+
+_LEARNED = ("mode", "frozen", "surrogate", "target_rate")
 
 
 class AlwaysOpen(Gate):
     """Every unit updates at every step: the plain RNN."""
 
     def __init__(self, **options) -> None:
+        refuse(type(self), options, "rate", *_LEARNED)
         options.setdefault("granularity", "layer")
         super().__init__(rate=1.0, frozen=True, **options)
 
@@ -29,6 +32,7 @@ class EveryN(Gate):
     def __init__(self, n: int = 3, *, staggered: bool = False, **options) -> None:
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}")
+        refuse(type(self), options, "rate", *_LEARNED)
         super().__init__(rate=1 / n, frozen=True, **options)
         self.n = n
         self.staggered = staggered
@@ -46,6 +50,7 @@ class FixedRandom(Gate):
     """
 
     def __init__(self, *, seed: int = 0, **options) -> None:
+        refuse(type(self), options, *_LEARNED)
         options.setdefault("rate", 0.5)
         super().__init__(frozen=True, **options)
         self.seed = seed
@@ -80,7 +85,7 @@ class Table(ClockGate):
 
 def _uniform_hash(key: Tensor, seed: int) -> Tensor:
     """splitmix64: int64 keys to uniform numbers in [0, 1), the same on every device."""
-    z = key * -7046029254386353131 + seed * 0x9E3779B1
+    z = key * -7046029254386353131 + (seed * 0x9E3779B1) % (1 << 62)
     z = (z ^ _shift_right(z, 30)) * -4658895280553007687
     z = (z ^ _shift_right(z, 27)) * -7723592293110705685
     z = z ^ _shift_right(z, 31)

@@ -6,15 +6,13 @@ straight-through gradient describes, and the gate does not learn to select.
 """
 
 import math
-from statistics import NormalDist
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..surrogate import Surrogate
-from .base import Gate, bias_for_rate
+from .base import Gate, bias_for_rate, refuse
 
 Source = Literal["layer", "input"]
 
@@ -24,8 +22,7 @@ class SeesInput(Gate):
 
     Args:
         source: ``"layer"`` reads the layer's own input, ``"input"`` the whole stack's.
-        rate: see :class:`Gate`; exact for inputs of mean 0 and variance 1, or after
-            ``layer.calibrate(x)``.
+        rate: see :class:`Gate`.
         mode: see :class:`Gate`; sampled by default.
         **options: see :class:`Gate`.
     """
@@ -41,10 +38,11 @@ class SeesInput(Gate):
             raise ValueError(f"unknown source {source!r}; choose 'layer' or 'input'")
         self.source: Source = source
 
-    def _bias_for_normal(self, width: int) -> nn.Parameter:
-        """The offset that opens a standard normal pre-activation at the wanted rate."""
-        rate = min(max(self.rate, 1e-6), 1 - 1e-6)
-        return nn.Parameter(torch.full((width,), NormalDist().inv_cdf(rate)))
+    def _calibrate_on_normal(self, width: int, input_size: int, steps: int = 1024) -> None:
+        """Start with the wanted rate on standard normal inputs."""
+        self.bias = nn.Parameter(torch.zeros(width))
+        t = torch.arange(1, steps + 1)[:, None]
+        self.calibrate(t, torch.randn(steps, 4, input_size))
 
     @torch.no_grad()
     def calibrate(self, t: Tensor, x: Tensor) -> None:
@@ -70,7 +68,7 @@ class InputGate(SeesInput):
         if self.hidden is not None:
             self.lift = nn.Linear(input_size, self.hidden)
         self.weight = nn.Parameter(torch.randn(width, features) / math.sqrt(features))
-        self.bias = self._bias_for_normal(width)
+        self._calibrate_on_normal(width, input_size)
 
     def preactivation(self, t, x, memory):
         features = x.to(self.weight.dtype)
@@ -105,7 +103,7 @@ class SSMGate(SeesInput):
         self.lift = nn.Parameter(torch.randn(self.modes, input_size) / math.sqrt(input_size))
         self.read_state = nn.Parameter(torch.randn(width, self.modes) / math.sqrt(self.modes))
         self.read_input = nn.Parameter(torch.randn(width, input_size) / math.sqrt(input_size))
-        self.bias = self._bias_for_normal(width)
+        self._calibrate_on_normal(width, input_size)
 
     def init_memory(self, batch):
         return self.lift.new_zeros(batch, self.modes)
@@ -115,7 +113,7 @@ class SSMGate(SeesInput):
         decay = torch.exp(-torch.exp(-self.log_time))
         s = diagonal_scan(decay, (1 - decay) * functional.linear(x, self.lift), memory.to(x.dtype))
         a = functional.linear(s, self.read_state) + functional.linear(x, self.read_input, self.bias)
-        return a, s[-1]
+        return a, s
 
 
 class Threshold(SeesInput):
@@ -124,7 +122,8 @@ class Threshold(SeesInput):
     def __init__(self, level: float = 0.0, **options) -> None:
         options.setdefault("source", "input")
         options.setdefault("granularity", "layer")
-        super().__init__(rate=0.5, mode="hard", frozen=True, surrogate=Surrogate(), **options)
+        refuse(type(self), options, "rate", "mode", "frozen", "surrogate", "target_rate")
+        super().__init__(rate=0.5, mode="hard", frozen=True, **options)
         self.level = level
 
     def preactivation(self, t, x, memory):

@@ -22,6 +22,7 @@ from ..cells import Cell, get_cell
 from ..gates import Gate, Schedule, SeesInput, as_gate
 from ..projections import GroupedLinear
 from ..scan import Backend, ScanInputs, check_backend, choose, scan
+from ..scan.contract import step_mask
 from ..state import SuState
 from . import checks
 from .interop import TorchInterop
@@ -52,7 +53,7 @@ class SelectiveLayer(TorchInterop):
         backend: ``"auto"``, ``"reference"``, ``"events"``, ``"onepass"``; see :mod:`surnn.scan`.
         nonfinite: ``"propagate"`` lets NaN and infinity run on, as torch does (a closed unit
             does not read them, and a gate that sees NaN stays closed); ``"raise"`` stops with
-            the place of the first one, at the price of a host synchronisation.
+            the place of the first one in the input, at the price of a host synchronisation.
     """
 
     skip_drive: float | None = None
@@ -69,7 +70,7 @@ class SelectiveLayer(TorchInterop):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        cell: Cell | str,
+        cell: str,
         heads: int = 1,
         gate: Gate | str | Sequence[Gate | str] = "rhythm",
         expand: int = 1,
@@ -78,7 +79,7 @@ class SelectiveLayer(TorchInterop):
         nonfinite: Literal["propagate", "raise"] = "propagate",
     ) -> None:
         super().__init__()
-        self.cell = get_cell(cell) if isinstance(cell, str) else cell
+        self.cell_name = get_cell(cell).name
         self.input_size, self.hidden_size = input_size, hidden_size
         self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
         self.dropout, self.bidirectional = float(dropout), bidirectional
@@ -107,6 +108,11 @@ class SelectiveLayer(TorchInterop):
         self._rates: tuple[Tensor, ...] = ()
         self.reset_parameters()
 
+    @property
+    def cell(self) -> Cell:
+        """What an update is."""
+        return get_cell(self.cell_name)
+
     # ------------------------------------------------------------ parameters
 
     def _create_parameters(self, suffix: str, reads: int, factory: dict[str, Any]) -> None:
@@ -132,6 +138,8 @@ class SelectiveLayer(TorchInterop):
                 blocks.copy_(_orthogonal(*blocks.shape[:2]))
             else:
                 nn.init.zeros_(parameter)
+        for module in (*self.gates, *self.up, *self.down):
+            module.reset_parameters()  # type: ignore[operator]
 
     def flatten_parameters(self) -> None:
         """Nothing to do; here so that code written for ``nn.GRU`` runs."""
@@ -183,6 +191,8 @@ class SelectiveLayer(TorchInterop):
             was given.
         """
         if isinstance(input, PackedSequence):
+            if lengths is not None:
+                raise ValueError("a PackedSequence brings its own lengths; leave lengths out")
             return self._forward_packed(input, hx)
         batched = checks.check_input(input, self.input_size, self.batch_first)
         x = input if batched else input.unsqueeze(0 if self.batch_first else 1)
@@ -195,7 +205,7 @@ class SelectiveLayer(TorchInterop):
         state = hx if isinstance(hx, SuState) else self._state_from(hx, x.shape[1], batched)
         if streaming:
             self._check_streamable()
-            checks.check_state(state, self._state_shape(x.shape[1]))
+            self._check_state(state, x.shape[1])
         y, new, self._rates = self._run(x, state, length, self.backend)
         if self.batch_first:
             y = y.transpose(0, 1)
@@ -226,25 +236,43 @@ class SelectiveLayer(TorchInterop):
         calibrate: bool = False,
     ) -> tuple[Tensor, SuState, tuple[Tensor, ...]]:
         """All layers and directions over x [T, B, I]."""
+        # Autocast must not reach gates, which decide by a threshold, nor the recurrence, which
+        # accumulates. What it is for, the input projection, is cast by hand.
+        half = _autocast_dtype(x)
+        if half is None:
+            checks.check_dtype(x, self.weight_ih_l0)  # type: ignore[arg-type]
+            return self._run_layers(x, state, lengths, backend, calibrate)
+        with torch.autocast(x.device.type, enabled=False):
+            return self._run_layers(x, state, lengths, backend, calibrate, half)
+
+    def _run_layers(
+        self,
+        x: Tensor,
+        state: SuState,
+        lengths: Tensor | None,
+        backend: str,
+        calibrate: bool,
+        half: torch.dtype | None = None,
+    ) -> tuple[Tensor, SuState, tuple[Tensor, ...]]:
         steps = x.shape[0]
         t = state.t.reshape(1, -1) + torch.arange(1, steps + 1, device=x.device)[:, None]
-        if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
-            x = x.to(torch.get_autocast_dtype(x.device.type))
+        if lengths is not None:  # what lies past a sequence's end is nobody's business
+            x = torch.where(step_mask(steps, lengths).unsqueeze(-1), x, 0.0)
         raw = x
         cells, memories, rates = [], [], []
-        rate_dtype = torch.promote_types(state.cell.dtype, torch.float32)
         for layer in range(self.num_layers):
             outputs = []
             for direction in range(self.num_directions):
                 index = layer * self.num_directions + direction
                 flip = (lambda v: reverse(v, lengths)) if direction else (lambda v: v)
                 gate: Gate = self.gates[index]  # type: ignore[assignment]
-                seen = raw if getattr(gate, "source", "layer") == "input" else x
+                seen = flip(raw if getattr(gate, "source", "layer") == "input" else x)
                 if calibrate and isinstance(gate, SeesInput):
-                    gate.calibrate(t, flip(seen))
-                schedule, memory = gate(t, flip(seen), state.gates[index])
+                    gate.calibrate(t, seen)
+                schedule, memory = gate(t, seen, state.gates[index], lengths)
+                projected = flip(x if half is None else x.to(half))
                 inputs = self._scan_inputs(
-                    index, flip(x), schedule, state.cell[index], lengths, gate.binary
+                    index, projected, schedule, state.cell[index], lengths, gate.binary
                 )
                 y, last = scan(inputs, backend)
                 y = y.flatten(2)
@@ -253,12 +281,12 @@ class SelectiveLayer(TorchInterop):
                 outputs.append(flip(y))
                 cells.append(last.permute(2, 0, 1, 3).flatten(2))
                 memories.append(memory)
-                rates.append(mean_rate(schedule.g, lengths).to(rate_dtype))
+                rates.append(mean_rate(schedule.g, lengths))
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
             if layer + 1 < self.num_layers:
                 x = functional.dropout(x, self.dropout, self.training)
-        new = SuState(torch.stack(cells), state.t + steps, tuple(memories))
-        return x, new, tuple(rates)
+        taken = steps if lengths is None else lengths
+        return x, SuState(torch.stack(cells), state.t + taken, tuple(memories)), tuple(rates)
 
     def _scan_inputs(
         self,
@@ -277,7 +305,7 @@ class SelectiveLayer(TorchInterop):
         state = cell_state.unflatten(-1, (self.heads, self.head_size)).permute(1, 2, 0, 3)
         return ScanInputs(
             cell=self.cell,
-            x=x if x.dtype in _NARROW else x.to(state.dtype),
+            x=x,
             weight=weight,
             bias=bias,
             recurrent=recurrent,
@@ -301,7 +329,7 @@ class SelectiveLayer(TorchInterop):
     def step(self, x: Tensor, state: SuState) -> tuple[Tensor, SuState]:
         """One step of a stream: x [B, I] to y [B, H], or [I] to [H]. Pure: ``state`` stays."""
         self._check_streamable()
-        if x.dim() not in (1, 2) or x.shape[-1] != self.input_size:
+        if not isinstance(x, Tensor) or x.dim() not in (1, 2) or x.shape[-1] != self.input_size:
             raise ValueError(
                 f"step takes one frame [B, {self.input_size}] or [{self.input_size}], got "
                 f"{checks.shape_of(x)}; a whole sequence goes through layer(x, state)"
@@ -309,7 +337,7 @@ class SelectiveLayer(TorchInterop):
         frame = x.reshape(1, -1, self.input_size)
         if self.nonfinite == "raise":
             checks.check_finite(frame)
-        checks.check_state(state, self._state_shape(frame.shape[1]))
+        self._check_state(state, frame.shape[1])
         y, new, _ = self._run(frame, state, None, "reference")
         return y[0] if x.dim() == 2 else y[0, 0], new
 
@@ -384,6 +412,14 @@ class SelectiveLayer(TorchInterop):
         checks.check_heads(self.heads, self.expand * self.hidden_size)
         if not 0 <= self.dropout <= 1:
             raise ValueError(f"dropout is a probability between 0 and 1, got {self.dropout}")
+        if self.groups > 1 and self.expand == 1:
+            raise ValueError(
+                f"groups are of the projections that expand adds; groups={self.groups} needs "
+                "expand > 1"
+            )
+        for name in ("bias", "batch_first", "bidirectional"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if self.nonfinite not in ("propagate", "raise"):
             raise ValueError(f"nonfinite must be 'propagate' or 'raise', got {self.nonfinite!r}")
         check_backend(self.backend)
@@ -394,6 +430,16 @@ class SelectiveLayer(TorchInterop):
                 "a bidirectional layer needs the whole sequence and cannot stream; "
                 "use bidirectional=False"
             )
+
+        if self.backend == "onepass" and self.skip_drive is not None:
+            raise ValueError(
+                "a skip_drive of one's own carries only approximately, and a step would not; "
+                "stream with backend='auto' or without skip_drive"
+            )
+
+    def _check_state(self, state: Any, batch: int) -> None:
+        memories = [gate.init_memory(batch).shape for gate in self.gates]  # type: ignore[operator]
+        checks.check_state(state, self._state_shape(batch), memories)
 
     def _check_ran(self, what: str) -> None:
         if not self._rates:
@@ -411,7 +457,6 @@ class SelectiveLayer(TorchInterop):
         return ", ".join(shown)
 
 
-_NARROW = (torch.float16, torch.bfloat16)
 _SHOWN = {
     "num_layers": 1,
     "bias": True,
@@ -425,9 +470,17 @@ _SHOWN = {
 }
 
 
+def _autocast_dtype(x: Tensor) -> torch.dtype | None:
+    """The dtype that autocast asks for, if it is on and would touch x."""
+    kind = x.device.type
+    if x.dtype == torch.float64 or not torch.amp.is_autocast_available(kind):
+        return None
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+
+
 def _orthogonal(count: int, size: int) -> Tensor:
     """``count`` random orthogonal matrices, uniformly distributed."""
-    q, r = torch.linalg.qr(torch.randn(count, size, size))
+    q, r = torch.linalg.qr(torch.randn(count, size, size, dtype=torch.float32, device="cpu"))
     return q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(1)
 
 

@@ -39,9 +39,10 @@ def check_input(x: Any, input_size: int, batch_first: bool) -> bool:
         raise TypeError(
             f"input must be floating point, got {x.dtype}; embed or one-hot encode tokens first"
         )
-    if x.shape[1 if x.dim() == 3 and batch_first else 0] == 0:
+    if 0 in x.shape:
         raise ValueError(
-            f"input has no time steps: {shape_of(x)}; expected {wanted} with T at least 1"
+            f"input has no time steps or no sequences: {shape_of(x)}; expected {wanted} with T "
+            "and B at least 1"
         )
     return x.dim() == 3
 
@@ -65,7 +66,21 @@ def check_lengths(lengths: Any, x: Tensor) -> Tensor | None:
     return lengths
 
 
+def check_dtype(x: Tensor, weight: Tensor) -> None:
+    """Outside autocast an input has the layer's dtype, as torch's own layers ask."""
+    if x.dtype != weight.dtype:
+        raise ValueError(
+            f"input is {x.dtype} but the layer is {weight.dtype}; convert one of them, for "
+            f"example x.to({weight.dtype}), or run under torch.autocast"
+        )
+
+
 def check_finite(x: Tensor) -> None:
+    if torch.compiler.is_compiling():
+        raise ValueError(
+            "nonfinite='raise' looks at values on the host and cannot be compiled; "
+            "use nonfinite='propagate'"
+        )
     bad = (~x.isfinite()).nonzero()
     if len(bad):
         t, b, i = bad[0].tolist()
@@ -92,7 +107,8 @@ def check_hidden(values: tuple[Tensor, ...], names: tuple[str, ...], shape: list
             )
 
 
-def check_state(state: Any, shape: list[int]) -> None:
+def check_state(state: Any, shape: list[int], memories: list[torch.Size]) -> None:
+    """A stream's state against the layer: hidden values, clock, and the gates' memories."""
     if not isinstance(state, SuState):
         raise TypeError(
             f"a stream goes on from a SuState, got {type(state).__name__}; begin with "
@@ -102,6 +118,19 @@ def check_state(state: Any, shape: list[int]) -> None:
         raise ValueError(
             f"state.cell must be {shape} (layers, components, B, H), got "
             f"{shape_of(state.cell)}; begin with layer.init_state({shape[2]})"
+        )
+    t = state.t
+    integer = isinstance(t, Tensor) and not t.is_floating_point()
+    if not integer or list(t.shape) not in ([], shape[2:3]):
+        what = f"{t.dtype} {shape_of(t)}" if isinstance(t, Tensor) else type(t).__name__
+        raise ValueError(
+            f"state.t must be an integer tensor, a scalar or one clock for each of {shape[2]} "
+            f"sequences, got {what}"
+        )
+    if [m.shape for m in state.gates] != memories:
+        raise ValueError(
+            f"state.gates must be {[list(m) for m in memories]}, one memory for each layer's gate, "
+            f"got {[list(m.shape) for m in state.gates]}; begin with layer.init_state({shape[2]})"
         )
 
 

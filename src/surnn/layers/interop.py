@@ -35,17 +35,19 @@ class TorchInterop(nn.Module):
             raise ValueError("a torch LSTM with proj_size has no counterpart here; use expand")
         if options.get("heads", 1) != 1:
             raise ValueError("torch's recurrent weights are dense: heads must be 1")
+        if options.get("expand", 1) != 1:
+            raise ValueError("torch's layers have no expanded state: expand must be 1")
         weight: Tensor = module.weight_ih_l0  # type: ignore[assignment]
         layer = cls(
             module.input_size,
             module.hidden_size,
             module.num_layers,
-            module.bias,
-            module.batch_first,
-            module.dropout,
-            module.bidirectional,
-            weight.device,
-            weight.dtype,
+            bias=module.bias,
+            batch_first=module.batch_first,
+            dropout=module.dropout,
+            bidirectional=module.bidirectional,
+            device=weight.device,
+            dtype=weight.dtype,
             **cls._options_of(module),
             **options,
         )

@@ -18,11 +18,21 @@ class SuRNN(SelectiveLayer):
 
     _torch_class = nn.RNN
 
-    def __init__(self, *args, nonlinearity: Literal["tanh", "relu"] = "tanh", **options) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: Literal["tanh", "relu"] = "tanh",
+        bias: bool = True,
+        *args,
+        **options,
+    ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}")
+        cell = f"rnn_{nonlinearity}"
+        super().__init__(input_size, hidden_size, num_layers, bias, *args, cell=cell, **options)
         self.nonlinearity = nonlinearity
-        super().__init__(*args, cell=f"rnn_{nonlinearity}", **options)
 
     @classmethod
     def _options_of(cls, module):
@@ -74,5 +84,32 @@ class SuLSTM(SelectiveLayer):
 
     _torch_class = nn.LSTM
 
-    def __init__(self, *args, **options) -> None:
-        super().__init__(*args, cell="lstm", **options)
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options,
+    ) -> None:
+        if proj_size:
+            raise ValueError(f"proj_size is not supported, got {proj_size}; use expand instead")
+        super().__init__(
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            device,
+            dtype,
+            cell="lstm",
+            **options,
+        )

@@ -14,11 +14,6 @@ def spread_gates(schedule: Schedule, heads: int, head_size: int) -> tuple[Tensor
     """
     g, relevant = schedule
     width, units = g.shape[-1], heads * head_size
-    if units % width:
-        raise ValueError(
-            f"a gate of width {width} does not fit {units} units: its schedule's last dimension "
-            f"must divide {units}"
-        )
     share = units // width
     if share % head_size == 0:
         repeat = share // head_size
@@ -35,7 +30,8 @@ def _repeat(g: Tensor, times: int) -> Tensor:
 
 
 def mean_rate(g: Tensor, lengths: Tensor | None) -> Tensor:
-    """Share of open gates over the steps that exist."""
+    """Share of open gates over the steps that exist, summed in at least float32."""
+    g = g.to(torch.promote_types(g.dtype, torch.float32))
     if lengths is None:
         return g.mean()
     alive = step_mask(g.shape[0], lengths).to(g.dtype)

@@ -35,7 +35,9 @@ class SuSNN(SelectiveLayer):
         cell = get_cell(neuron)
         if cell.components[:2] != ("s", "u"):
             raise ValueError(f"{neuron!r} is not a spiking cell; choose 'alif' or 'lif'")
-        super().__init__(*args, cell=cell, **options)
+        if adaptation_goes_on and len(cell.components) == 2:
+            raise ValueError(f"{neuron!r} has no adaptation that could go on; use neuron='alif'")
+        super().__init__(*args, cell=neuron, **options)
 
     def _create_parameters(self, suffix, reads, factory):
         super()._create_parameters(suffix, reads, factory)

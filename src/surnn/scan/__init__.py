@@ -14,18 +14,18 @@ from .contract import ScanInputs as ScanInputs
 from .contract import event_list as event_list
 
 Backend = Literal["auto", "reference", "events", "onepass", "triton"]
-BACKENDS: tuple[str, ...] = ("auto", "reference", "events", "onepass", "triton")
+BACKENDS: tuple[str, ...] = ("auto", "reference", "events", "onepass")
 
 
 def check_backend(name: str) -> None:
     """Raise ValueError unless ``name`` is a backend that this installation has."""
-    if name not in BACKENDS:
-        raise ValueError(f"unknown backend {name!r}; choose one of {', '.join(BACKENDS)}")
     if name == "triton":
         raise ValueError(
             "backend 'triton' is not in this version of surnn; use backend='events', which "
             "computes the same on any device, or 'auto'"
         )
+    if name not in BACKENDS:
+        raise ValueError(f"unknown backend {name!r}; choose one of {', '.join(BACKENDS)}")
 
 
 def choose(backend: str) -> str:

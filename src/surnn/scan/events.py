@@ -39,12 +39,13 @@ def events_forward(
     """Outputs [T, B, N, D] and last state [B, N, C, D]; saved, states and drives at events.
 
     ``lengths`` is read only together with ``decay`` (otherwise closed gates say it all), and
-    ``relevant`` only by the backward pass. ``rows`` is the room for events.
+    ``relevant`` only by the backward pass. ``rows`` is the room for events; 0 is as many as needed.
     """
     walk = EventWalk(
         x, weight, bias, recurrent, unit, gate, decay, lengths, cell, binary, state.dtype
     )
     plan = walk.plan
+    rows = rows or plan.rows
     if plan.rows > rows:
         raise ValueError(f"{plan.rows} event states do not fit the {rows} rows asked for")
     drives = x.new_empty(rows, walk.drives, walk.width)
@@ -58,6 +59,9 @@ def events_forward(
             kept = before if walk.decay is None else before * walk.decay[: len(before)]
             gate_k = walk.gate(walk.rows(k)).unflatten(0, new.shape[:2])
             new = blend(kept, new, gate_k.expand_as(new))
+        if walk.padding is not None:
+            ended = walk.padding[walk.rows(k)].view(*new.shape[:2], 1, 1)
+            new = torch.where(ended, before, new)
         plan.block(states, k).copy_(new)
 
     row = plan.row_of(plan.events.index.long())
@@ -200,10 +204,8 @@ def scan(inputs: ScanInputs) -> tuple[Tensor, Tensor]:
     if relevant is not None and alive is not None:
         relevant = relevant & alive.unsqueeze(-1)
     # A traced graph cannot let a size depend on data: there it makes room for every step.
-    if torch.compiler.is_compiling():
-        rows = (steps + 1) * batch * inputs.weight.shape[0]
-    else:
-        rows = event_rows(gate.detach(), batch)
+    fixed = torch.compiler.is_compiling() or inputs.x.device.type == "meta"
+    rows = (steps + 1) * batch * inputs.weight.shape[0] if fixed else 0
     y, last, *_ = events_forward(
         inputs.x,
         inputs.weight,

@@ -32,7 +32,8 @@ def gate_gradient(
         relevant: where a gradient is wanted; None means everywhere.
     """
     steps = walk.steps
-    if relevant is None or not walk.gathering_pays(relevant.float().mean().item()):
+    dense = relevant is None or not walk.gathering_pays(relevant.float().mean().item())
+    if relevant is None or dense:
         when = torch.arange(steps, device=gate.device)[:, None, None]  # [T, 1, 1]
     else:
         when = event_list(relevant).time.long()  # [Q, b, N], padded with T
@@ -42,7 +43,7 @@ def gate_gradient(
     for first in range(0, when.shape[0], chunk):
         t = when[first : first + chunk]
         place = t.expand(t.shape[0], *gate.shape[1:3])
-        change = _change_times_adjoint(walk, states, inflow, flat_suffix, t)  # [N, q, B, D]
+        change = _change_times_adjoint(walk, states, inflow, flat_suffix, t, dense)  # [N, q, B, D]
         if gate.shape[-1] == 1:
             change = change.sum(-1, keepdim=True)
         if walk.plan.shared:
@@ -54,9 +55,12 @@ def gate_gradient(
 
 
 def _change_times_adjoint(
-    walk: EventWalk, states: Tensor, inflow: Tensor, flat_suffix: Tensor, t: Tensor
+    walk: EventWalk, states: Tensor, inflow: Tensor, flat_suffix: Tensor, t: Tensor, dense: bool
 ) -> Tensor:
-    """(proposal - kept) times the adjoint, [N, q, B, D], at steps t [q, 1 or b, 1 or N]."""
+    """(proposal - kept) times the adjoint, [N, q, B, D], at steps t [q, 1 or b, 1 or N].
+
+    ``dense`` says that t is a run of consecutive steps, for all heads alike.
+    """
     plan, dtype = walk.plan, walk.dtype
     batch, heads = walk.batch, walk.heads
     inside = t.clamp(max=walk.steps - 1)  # padding computes something that nobody keeps
@@ -79,7 +83,7 @@ def _change_times_adjoint(
         before, adjoint = _carry(walk, rows, inside, row_before, row_now, before, adjoint)
         kept = before * walk.decay[plan.head_rank]
     adjoint[..., 0, :] += rows(flat_suffix, place * heads + head)
-    drive = _drive_at(walk, place, t.shape[-1] == 1)
+    drive = _drive_at(walk, place, dense)
     rec = torch.bmm(before[:, :, 0], walk.recurrent_t[plan.head_rank]).view(drive.shape)
     proposed = walk.cell.update(drive, rec, before, walk.unit[:, plan.head_rank].unbind(0))
     change = proposed - kept
@@ -90,10 +94,10 @@ def _change_times_adjoint(
     return product.view(heads, -1, batch, walk.width)
 
 
-def _drive_at(walk: EventWalk, place: Tensor, all_heads: bool) -> Tensor:
+def _drive_at(walk: EventWalk, place: Tensor, dense: bool) -> Tensor:
     """The input projection [N, q * B, S, D] at rows ``place`` [q, B, 1 or N] of x."""
     flat_x = walk.x.flatten(0, 1)
-    if all_heads:
+    if dense:
         x = flat_x[int(place[0, 0, 0]) : int(place[-1, -1, 0]) + 1]  # consecutive steps
         return input_projection(x, walk.weight, walk.bias).transpose(0, 1).to(walk.dtype)
     places = place.expand(-1, walk.batch, walk.heads).permute(2, 0, 1).flatten(1)  # [N, q * B]

@@ -50,8 +50,8 @@ class ReverseWalk:
         before, slope = walk.linearize(self.drives, self.states, first, last)
         by_rec_slope = slope.wrt_drive if slope.wrt_rec is None else slope.wrt_rec
         segment = self.suffix.index_select(0, walk.readable[rows])
-        if not plan.shared:
-            segment.masked_fill_((plan.event_step[rows] == walk.steps).unsqueeze(-1), 0.0)
+        if walk.padding is not None:
+            segment.masked_fill_(walk.padding[rows].unsqueeze(-1), 0.0)
         power = None if walk.decay is None else walk.carry_power(rows)
         gate = walk.gate(rows) if walk.masked else None
         adjoint = self.inflow[rows].clone()  # filled block by block

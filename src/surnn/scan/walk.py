@@ -54,7 +54,8 @@ class EventWalk:
         self.decay = None if decay is None else decay[order].unsqueeze(1).to(dtype)  # [N, 1, C, D]
         self.closed_after = None if decay is None else plan.closed_after(lengths)
         self.masked = not binary or gate.shape[-1] > 1
-        # Padding reads some row that exists; nothing reads what becomes of it.
+        # Padding (lists that have ended before others) reads some row that exists, and is undone.
+        self.padding = None if plan.shared else plan.event_step == self.steps
         self.readable = plan.source.clamp(0, places - 1)
         self.chunk_elements = CHUNK_ELEMENTS.get(x.device.type, CHUNK_ELEMENTS_ELSEWHERE)
 
