@@ -539,6 +539,7 @@ def test_nonfinite_policy():
     with pytest.raises(ValueError, match="at step 3, sequence 1, feature 2; clean the input"):
         SuGRU(5, 12, nonfinite="raise")(bad)
     SuGRU(5, 12, nonfinite="raise")(X)
+    SuGRU(5, 12, nonfinite="raise")(bad, lengths=[17, 3, 17])  # it lies in the padding
     y, _ = SuGRU(5, 12, gate=AlwaysOpen())(bad)
     assert y[:3].isfinite().all()
     assert not y[3:, 1].isfinite().any()

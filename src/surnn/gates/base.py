@@ -161,7 +161,7 @@ class Gate(nn.Module, ABC):
         memory: Tensor | None = None,
         lengths: Tensor | None = None,
     ) -> tuple[Schedule, Tensor]:
-        """The schedule of steps t [T, b], and the memory [B, M] after them, or after ``lengths``."""
+        """The schedule of steps t [T, b], and the memory [B, M] after them or after ``lengths``."""
         if self.width is None:
             raise RuntimeError(
                 f"{type(self).__name__} has no parameters yet: a layer binds its gates itself; "

@@ -106,7 +106,7 @@ class SelectiveLayer(TorchInterop):
                 self._create_parameters(_suffix(layer, direction), reads, factory)
         self.gates.to(device=device, dtype=dtype)
         self._rates: tuple[Tensor, ...] = ()
-        self.reset_parameters()
+        self._reset_weights()
 
     @property
     def cell(self) -> Cell:
@@ -123,8 +123,14 @@ class SelectiveLayer(TorchInterop):
         for name, shape in shapes.items():
             setattr(self, name + suffix, nn.Parameter(torch.empty(shape, **factory)))
 
-    @torch.no_grad()
     def reset_parameters(self) -> None:
+        """Draw everything anew: weights, gates, and the projections of ``expand``."""
+        self._reset_weights()
+        for module in (*self.gates, *self.up, *self.down):
+            module.reset_parameters()  # type: ignore[operator]
+
+    @torch.no_grad()
+    def _reset_weights(self) -> None:
         """Unit-variance input weights, orthogonal recurrent blocks, zero biases.
 
         Stronger than torch's: a unit that seldom updates must write clearly when it does.
@@ -138,8 +144,6 @@ class SelectiveLayer(TorchInterop):
                 blocks.copy_(_orthogonal(*blocks.shape[:2]))
             else:
                 nn.init.zeros_(parameter)
-        for module in (*self.gates, *self.up, *self.down):
-            module.reset_parameters()  # type: ignore[operator]
 
     def flatten_parameters(self) -> None:
         """Nothing to do; here so that code written for ``nn.GRU`` runs."""
@@ -199,6 +203,8 @@ class SelectiveLayer(TorchInterop):
         if self.batch_first:
             x = x.transpose(0, 1)
         length = checks.check_lengths(lengths, x)
+        if length is not None:  # what lies past a sequence's end is nobody's business
+            x = torch.where(step_mask(x.shape[0], length).unsqueeze(-1), x, 0.0)
         if self.nonfinite == "raise":
             checks.check_finite(x)
         streaming = isinstance(hx, SuState)
@@ -256,8 +262,6 @@ class SelectiveLayer(TorchInterop):
     ) -> tuple[Tensor, SuState, tuple[Tensor, ...]]:
         steps = x.shape[0]
         t = state.t.reshape(1, -1) + torch.arange(1, steps + 1, device=x.device)[:, None]
-        if lengths is not None:  # what lies past a sequence's end is nobody's business
-            x = torch.where(step_mask(steps, lengths).unsqueeze(-1), x, 0.0)
         raw = x
         cells, memories, rates = [], [], []
         for layer in range(self.num_layers):
@@ -473,7 +477,7 @@ _SHOWN = {
 def _autocast_dtype(x: Tensor) -> torch.dtype | None:
     """The dtype that autocast asks for, if it is on and would touch x."""
     kind = x.device.type
-    if x.dtype == torch.float64 or not torch.amp.is_autocast_available(kind):
+    if x.dtype == torch.float64 or kind == "meta":  # meta tensors have no autocast to ask
         return None
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 

@@ -47,14 +47,14 @@ class SuSNN(SelectiveLayer):
             shape = torch.empty(self.state_size, **factory)
             setattr(self, f"log_tau_{name}{suffix}", nn.Parameter(shape))
 
-    def reset_parameters(self):
-        super().reset_parameters()
-        with torch.no_grad():
-            for name, parameter in self.named_parameters(recurse=False):
-                if name.startswith("log_tau_"):
-                    mean, deviation = self.tau[name.split("_")[2]]
-                    tau = torch.randn_like(parameter) * deviation + mean
-                    parameter.copy_(tau.clamp(min=1.0).log())
+    @torch.no_grad()
+    def _reset_weights(self):
+        super()._reset_weights()
+        for name, parameter in self.named_parameters(recurse=False):
+            if name.startswith("log_tau_"):
+                mean, deviation = self.tau[name.split("_")[2]]
+                tau = torch.randn_like(parameter) * deviation + mean
+                parameter.copy_(tau.clamp(min=1.0).log())
 
     def _weights(self, suffix):
         weight = self._by_head(getattr(self, "weight_ih" + suffix))

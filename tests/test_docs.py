@@ -1,0 +1,24 @@
+"""Code in the documents runs as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import surnn
+from surnn.cells import CELLS
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_code_blocks_run(document):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), flags=re.DOTALL)
+    assert blocks
+    names = {"torch": torch, "surnn": surnn}
+    try:
+        for block in blocks:
+            exec(compile(block, document, "exec"), names)
+    finally:
+        CELLS.pop("leaky", None)
