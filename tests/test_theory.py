@@ -38,6 +38,16 @@ def test_a_carried_units_row_is_the_identity_row_exactly(cls, heads):
         assert torch.equal(theory.identity_rows(step), g == 0)
 
 
+def test_a_carried_spiking_unit_keeps_membrane_and_adaptation_and_emits_nothing():
+    layer = surnn.SuSNN(FEATURES, HIDDEN, gate=surnn.Rhythm(rate=0.3, horizon=STEPS)).double()
+    jac = theory.jacobians(layer, torch.randn(STEPS, FEATURES, dtype=torch.float64) * 20)
+    kept = torch.arange(3 * HIDDEN) >= HIDDEN  # coordinates are s, u, b of all units in turn
+    for step, g in zip(jac.step, jac.g, strict=True):
+        carried = g == 0
+        assert theory.identity_rows(step)[carried & kept].all()
+        assert (step[carried & ~kept] == 0).all()
+
+
 def test_the_step_jacobian_has_the_papers_form():
     _, _, jac = trajectory()
     eye = torch.eye(HIDDEN, dtype=torch.float64)
