@@ -94,3 +94,13 @@ def assert_same(found, expected, *, rtol: float, atol: float) -> None:
         torch.testing.assert_close(
             found[name], value, rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n}: {m}"
         )
+
+
+def tensors(hidden) -> tuple[torch.Tensor, ...]:
+    return (hidden,) if isinstance(hidden, torch.Tensor) else tuple(hidden)
+
+
+def close(found, expected) -> None:
+    """Equal to float64 rounding, tensor by tensor."""
+    for a, b in zip(tensors(found), tensors(expected), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)

@@ -7,7 +7,8 @@ import surnn
 from conftest import make_inputs
 from surnn.gates import GATES
 from surnn.scan import onepass, reference
-from surnn.scan.events import event_rows, events_forward
+from surnn.scan.events import events_forward
+from surnn.scan.plan import EventPlan
 
 STEPS, BATCH, FEATURES, HIDDEN = 13, 3, 5, 12
 
@@ -21,7 +22,7 @@ def _nothing_compiled_before():
 @pytest.mark.parametrize("per_sequence", [False, True])
 def test_opcheck_events(cell, per_sequence):
     i = make_inputs(cell, steps=6, per_sequence=per_sequence, per_unit=True, dtype=torch.float32)
-    rows = event_rows(i.gate.detach(), 3)
+    rows = EventPlan(i.gate.detach(), 3).rows
     arguments = (i.x, i.weight, i.bias, i.recurrent, i.unit, i.gate, i.state, i.decay)
     torch.library.opcheck(events_forward, (*arguments, None, None, cell, True, rows))
 

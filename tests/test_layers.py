@@ -6,121 +6,13 @@ import pickle
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import surnn
+from conftest import close, tensors
 from surnn import AlwaysOpen, SuGRU, SuLSTM, SuRNN, SuSNN
 
-PAIRS = [(SuGRU, nn.GRU, {}), (SuLSTM, nn.LSTM, {}), (SuRNN, nn.RNN, {})]
-PAIRS += [(SuRNN, nn.RNN, {"nonlinearity": "relu"})]
 LAYERS = [SuGRU, SuLSTM, SuRNN, SuSNN]
 STEPS, BATCH, FEATURES, HIDDEN = 17, 3, 5, 12
-
-
-def tensors(hidden) -> tuple[torch.Tensor, ...]:
-    return (hidden,) if isinstance(hidden, torch.Tensor) else tuple(hidden)
-
-
-def close(found, expected) -> None:
-    for a, b in zip(tensors(found), tensors(expected), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
-
-
-# ------------------------------------------------------------------ torch's layers, gates open
-
-
-@pytest.mark.parametrize(("ours", "theirs", "options"), PAIRS)
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("bias", [False, True])
-def test_open_gates_equal_torch(ours, theirs, options, bidirectional, batch_first, bias):
-    module = theirs(
-        FEATURES,
-        HIDDEN,
-        num_layers=2,
-        bias=bias,
-        batch_first=batch_first,
-        bidirectional=bidirectional,
-        **options,
-    ).double()
-    x = torch.randn(BATCH, STEPS, FEATURES, dtype=torch.float64)
-    x = (x if batch_first else x.transpose(0, 1)).requires_grad_()
-    first = torch.randn(2 * (1 + bidirectional), BATCH, HIDDEN, dtype=torch.float64)
-    hx = (first, first * 0.5) if ours is SuLSTM else first
-    for backend in ("reference", "events"):
-        layer = ours.from_torch(module, gate=AlwaysOpen(), backend=backend)
-        for given in (None, hx):
-            expected, found = module(x, given), layer(x, given)
-            close(found[0], expected[0])
-            close(found[1], expected[1])
-        grads = [
-            torch.autograd.grad(m(x, hx)[0].square().sum(), [x, *m.parameters()])
-            for m in (module, _without_gates(layer))
-        ]
-        close(grads[1], grads[0])
-
-
-def _without_gates(layer):
-    layer.gates.requires_grad_(False)
-    layer.parameters = lambda: nn.Module.parameters(layer, recurse=False)
-    return layer
-
-
-@pytest.mark.parametrize(("ours", "theirs", "options"), PAIRS)
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("enforce_sorted", [False, True])
-def test_packed_sequences_equal_torch(ours, theirs, options, bidirectional, enforce_sorted):
-    module = theirs(FEATURES, HIDDEN, num_layers=2, bidirectional=bidirectional, **options)
-    module = module.double()
-    lengths = [17, 9, 4] if enforce_sorted else [4, 17, 9]
-    x = torch.randn(STEPS, BATCH, FEATURES, dtype=torch.float64)
-    packed = pack_padded_sequence(x, lengths, enforce_sorted=enforce_sorted)
-    expected = module(packed)
-    for backend in ("reference", "events"):
-        found = ours.from_torch(module, gate=AlwaysOpen(), backend=backend)(packed)
-        close(found[0].data, expected[0].data)
-        assert torch.equal(found[0].batch_sizes, expected[0].batch_sizes)
-        close(pad_packed_sequence(found[0])[0], pad_packed_sequence(expected[0])[0])
-        close(found[1], expected[1])
-
-
-@pytest.mark.parametrize(("ours", "theirs", "options"), PAIRS)
-def test_unbatched_input_equals_torch(ours, theirs, options):
-    module = theirs(FEATURES, HIDDEN, **options).double()
-    layer = ours.from_torch(module, gate=AlwaysOpen())
-    x = torch.randn(STEPS, FEATURES, dtype=torch.float64)
-    hx = module(x)[1]
-    for given in (None, hx):
-        expected, found = module(x, given), layer(x, given)
-        close(found[0], expected[0])
-        close(found[1], expected[1])
-
-
-@pytest.mark.parametrize(("ours", "theirs", "options"), PAIRS)
-def test_weights_go_to_torch_and_back(ours, theirs, options):
-    module = theirs(FEATURES, HIDDEN, num_layers=2, dropout=0.25, bidirectional=True, **options)
-    layer = ours.from_torch(module, gate="rhythm")
-    back = layer.to_torch()
-    assert type(back) is theirs
-    assert back.dropout == 0.25
-    for name, value in module.state_dict().items():
-        assert torch.equal(back.state_dict()[name], value)
-    heads = ours(FEATURES, HIDDEN, heads=3, gate=AlwaysOpen(), **options).double()
-    x = torch.randn(STEPS, BATCH, FEATURES, dtype=torch.float64)
-    close(heads.to_torch()(x)[0], heads(x)[0])
-
-
-def test_what_torch_cannot_hold_is_refused():
-    with pytest.raises(TypeError, match="SuGRU loads GRU, got LSTM"):
-        SuGRU.from_torch(nn.LSTM(3, 4))
-    with pytest.raises(ValueError, match="heads must be 1"):
-        SuGRU.from_torch(nn.GRU(3, 4), heads=2)
-    with pytest.raises(ValueError, match="proj_size"):
-        SuLSTM.from_torch(nn.LSTM(3, 4, proj_size=2))
-    with pytest.raises(ValueError, match="no torch counterpart"):
-        SuSNN(3, 4).to_torch()
-    with pytest.raises(ValueError, match="no torch counterpart"):
-        SuGRU(4, 4, expand=2).to_torch()
 
 
 # ------------------------------------------------------------------ streams
@@ -274,16 +166,6 @@ def test_calibration_leaves_the_mode_alone():
     layer = SuGRU(FEATURES, HIDDEN, gate="input")
     assert layer.calibrate(torch.randn(STEPS, BATCH, FEATURES)).training
     assert not layer.eval().calibrate(torch.randn(STEPS, FEATURES)).training
-
-
-@pytest.mark.parametrize(("ours", "theirs"), [(SuGRU, nn.GRU), (SuLSTM, nn.LSTM), (SuRNN, nn.RNN)])
-def test_positional_arguments_are_torchs(ours, theirs):
-    kind = ("relu",) if theirs is nn.RNN else ()
-    arguments = (5, 12, 2, *kind, False, True, 0.25, True)
-    expected, layer = theirs(*arguments), ours(*arguments)
-    names = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "nonlinearity")
-    for name in names:
-        assert getattr(layer, name, None) == getattr(expected, name, None)
 
 
 @pytest.mark.parametrize("gate", sorted(surnn.gates.GATES))
@@ -441,116 +323,6 @@ def test_autocast_touches_neither_gates_nor_recurrence(gate, backend):
         hx = torch.randn(1, BATCH, HIDDEN)
         _, rounded = layer(x, hx)
     assert torch.equal(layer(x, hx)[1], rounded)
-
-
-# ------------------------------------------------------------------ errors
-
-
-X = torch.zeros(STEPS, BATCH, FEATURES)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: SuGRU(5, 12, heads=5), ValueError, "5 heads do not divide a state of 12 units"),
-        (lambda: SuGRU(5, 0), ValueError, "hidden_size must be a positive integer, got 0"),
-        (lambda: SuGRU(5, 12, dropout=1.5), ValueError, "dropout is a probability"),
-        (lambda: SuGRU(5, 12, backend="cuda"), ValueError, "choose one of auto, reference, ev"),
-        (lambda: SuGRU(5, 12, backend="triton"), ValueError, "use backend='events'"),
-        (lambda: SuGRU(5, 12, nonfinite="warn"), ValueError, "'propagate' or 'raise'"),
-        (lambda: SuGRU(5, 12, 2, gate=["open"]), ValueError, "1 gates for 2 layers"),
-        (lambda: SuGRU(5, 12, expand=2, groups=2), ValueError, "do not divide in_features 5"),
-        (lambda: SuRNN(5, 12, nonlinearity="gelu"), ValueError, "'tanh' or 'relu'"),
-        (lambda: SuSNN(5, 12, neuron="gru"), ValueError, "not a spiking cell"),
-        (lambda: SuSNN(5, 12, neuron="izhikevich"), ValueError, "unknown cell"),
-        (lambda: SuGRU(5, 12)(X[0, 0]), ValueError, r"got 1 dimensions: \[5\]"),
-        (lambda: SuGRU(5, 12)(X[None]), ValueError, "got 4 dimensions"),
-        (lambda: SuGRU(6, 12)(X), ValueError, r"last dimension is input_size, got \[17, 3, 5\]"),
-        (lambda: SuGRU(5, 12)(X[:0]), ValueError, "no time steps"),
-        (lambda: SuGRU(5, 12, batch_first=True)(X[:, :0]), ValueError, "no time steps"),
-        (lambda: SuGRU(5, 12)(X.long()), TypeError, "embed or one-hot"),
-        (lambda: SuGRU(5, 12)([1, 2]), TypeError, "got list"),
-        (lambda: SuGRU(5, 12)(X, X), ValueError, r"initial h must be \[1, 3, 12\]"),
-        (lambda: SuLSTM(5, 12)(X, X), ValueError, r"2 tensor\(s\) \(h, c\), got 1"),
-        (lambda: SuGRU(5, 12)(X, lengths=[1, 2]), ValueError, "3 integers, one for each"),
-        (lambda: SuGRU(5, 12)(X, lengths=[0, 1, 2]), ValueError, "between 1 and T = 17"),
-        (lambda: SuGRU(5, 12, bidirectional=True).init_state(), ValueError, "cannot stream"),
-        (lambda: SuGRU(5, 12).step(X[0], torch.zeros(1)), TypeError, "layer.init_state"),
-        (lambda: _step(SuGRU(5, 12), X), ValueError, "goes through layer"),
-        (lambda: _step(SuGRU(5, 12), X[0, :1]), ValueError, "begin with layer.init_state"),
-        (lambda: SuGRU(5, 12).update_rate, RuntimeError, "there was none yet"),
-        (lambda: _run(SuLSTM(5, 12, backend="onepass")), ValueError, "GRU's update gate"),
-        (lambda: SuGRU(5, 12)(X[:, :0]), ValueError, "no sequences"),
-        (lambda: SuGRU(5, 12)(X.double()), ValueError, "input is torch.float64 but the layer is"),
-        (lambda: SuGRU(5, 12, groups=3), ValueError, "groups=3 needs expand > 1"),
-        (lambda: SuRNN(5, 12, 1, "tanh", "no"), ValueError, "bias must be True or False"),
-        (lambda: SuLSTM(5, 12, proj_size=3), ValueError, "proj_size is not supported"),
-        (lambda: SuGRU.from_torch(nn.GRU(5, 12), expand=2), ValueError, "expand must be 1"),
-        (lambda: SuSNN(5, 12, neuron="lif", adaptation_goes_on=True), ValueError, "no adaptation"),
-        (lambda: _packed(lengths=[17, 9, 4]), ValueError, "brings its own lengths"),
-        (lambda: _step_with(t=torch.zeros(2).long()), ValueError, "one clock for each of 3"),
-        (lambda: _step_with(t=7), ValueError, "state.t must be an integer tensor.*got int"),
-        (
-            lambda: _step_with(gates=(torch.zeros(1, 4),)),
-            ValueError,
-            r"state.gates must be \[\[3, 0",
-        ),
-        (
-            lambda: SuGRU(5, 12, skip_drive=5.0, backend="onepass").init_state(),
-            ValueError,
-            "stream",
-        ),
-    ],
-)
-def test_errors_say_what_came_what_was_expected_and_how_to_mend(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
-
-
-def _step(layer, frame):
-    return layer.step(frame, layer.init_state(BATCH))
-
-
-def _step_with(**changes):
-    layer = SuGRU(5, 12)
-    return layer.step(X[0], layer.init_state(BATCH)._replace(**changes))
-
-
-def _packed(**options):
-    return SuGRU(5, 12)(pack_padded_sequence(X, [17, 9, 4]), **options)
-
-
-def _run(layer):
-    return layer(X)
-
-
-def test_a_gate_of_the_wrong_width_is_named():
-    class Odd(surnn.Gate):
-        def preactivation(self, t, x, memory):
-            return torch.ones(*t.shape, 7), memory
-
-    with pytest.raises(ValueError, match=r"Odd.preactivation gave \[17, 1, 7\]; .* width, 12"):
-        SuGRU(5, 12, gate=Odd())(X)
-
-
-def test_nonfinite_policy():
-    bad = X.clone()
-    bad[3, 1, 2] = float("nan")
-    with pytest.raises(ValueError, match="at step 3, sequence 1, feature 2; clean the input"):
-        SuGRU(5, 12, nonfinite="raise")(bad)
-    SuGRU(5, 12, nonfinite="raise")(X)
-    SuGRU(5, 12, nonfinite="raise")(bad, lengths=[17, 3, 17])  # it lies in the padding
-    y, _ = SuGRU(5, 12, gate=AlwaysOpen())(bad)
-    assert y[:3].isfinite().all()
-    assert not y[3:, 1].isfinite().any()
-    assert y[:, [0, 2]].isfinite().all()
-    y, _ = SuGRU(5, 12, gate=surnn.InputGate()).eval()(bad)
-    assert y.isfinite().all()  # a gate that sees NaN stays closed
-
-
-def test_auto_can_be_asked_what_it_chose():
-    assert SuGRU(5, 12).chosen_backend == "events"
-    assert SuGRU(5, 12, backend="reference").chosen_backend == "reference"
 
 
 @pytest.mark.parametrize("cls", LAYERS)

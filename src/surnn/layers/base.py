@@ -1,15 +1,12 @@
-"""What all layers share: everything but the cell's own parameters.
+"""What all layers share: running whole sequences and streams.
 
 Equations, for a cell f and a gate g (1 updates, 0 carries)::
 
     h_t = h_{t-1} + g_t * (f(h_{t-1}, x_t) - h_{t-1})
 
-exactly h_{t-1} where g is 0 and exactly f where it is 1. Parameters have the names, shapes and
-order of their torch counterparts (``weight_ih_l0`` ...), except that ``weight_hh_l0`` is
-``[S * H, H / heads]``: row i holds the weights from unit i's own head. One head is torch's layout.
+exactly h_{t-1} where g is 0 and exactly f where it is 1.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
@@ -18,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from ..cells import Cell, get_cell
+from ..cells import get_cell
 from ..gates import Gate, Schedule, SeesInput, as_gate
 from ..projections import GroupedLinear
 from ..scan import Backend, ScanInputs, check_backend, choose, scan
@@ -27,6 +24,7 @@ from ..state import SuState
 from . import checks
 from .interop import TorchInterop
 from .sequence import mean_rate, reverse, spread_gates
+from .weights import suffix_of
 
 Hidden = Tensor | tuple[Tensor, ...]
 
@@ -67,10 +65,10 @@ class SelectiveLayer(TorchInterop):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
         *,
         cell: str,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
         heads: int = 1,
         gate: Gate | str | Sequence[Gate | str] = "rhythm",
         expand: int = 1,
@@ -103,74 +101,16 @@ class SelectiveLayer(TorchInterop):
                     reads = self.state_size
                     self.up.append(GroupedLinear(given, reads, groups, **factory))
                     self.down.append(GroupedLinear(reads, hidden_size, groups, **factory))
-                self._create_parameters(_suffix(layer, direction), reads, factory)
+                self._create_parameters(suffix_of(layer, direction), reads, factory)
         self.gates.to(device=device, dtype=dtype)
         self._rates: tuple[Tensor, ...] = ()
         self._reset_weights()
-
-    @property
-    def cell(self) -> Cell:
-        """What an update is."""
-        return get_cell(self.cell_name)
-
-    # ------------------------------------------------------------ parameters
-
-    def _create_parameters(self, suffix: str, reads: int, factory: dict[str, Any]) -> None:
-        rows = self.cell.drives * self.state_size
-        shapes = {"weight_ih": (rows, reads), "weight_hh": (rows, self.head_size)}
-        if self.bias:
-            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
-        for name, shape in shapes.items():
-            setattr(self, name + suffix, nn.Parameter(torch.empty(shape, **factory)))
 
     def reset_parameters(self) -> None:
         """Draw everything anew: weights, gates, and the projections of ``expand``."""
         self._reset_weights()
         for module in (*self.gates, *self.up, *self.down):
             module.reset_parameters()  # type: ignore[operator]
-
-    @torch.no_grad()
-    def _reset_weights(self) -> None:
-        """Unit-variance input weights, orthogonal recurrent blocks, zero biases.
-
-        Stronger than torch's: a unit that seldom updates must write clearly when it does.
-        """
-        for name, parameter in self.named_parameters(recurse=False):
-            if name.startswith("weight_ih"):
-                bound = math.sqrt(3 / parameter.shape[1])
-                nn.init.uniform_(parameter, -bound, bound)
-            elif name.startswith("weight_hh"):
-                blocks = parameter.view(-1, self.head_size, self.head_size)
-                blocks.copy_(_orthogonal(*blocks.shape[:2]))
-            else:
-                nn.init.zeros_(parameter)
-
-    def flatten_parameters(self) -> None:
-        """Nothing to do; here so that code written for ``nn.GRU`` runs."""
-
-    def _weights(self, suffix: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """weight, bias, recurrent and unit of :class:`ScanInputs`."""
-        weight = self._by_head(getattr(self, "weight_ih" + suffix))
-        recurrent = self._by_head(getattr(self, "weight_hh" + suffix))
-        if self.bias:
-            b_ih = self._by_head(getattr(self, "bias_ih" + suffix))
-            b_hh = self._by_head(getattr(self, "bias_hh" + suffix))
-        else:
-            b_ih = b_hh = weight.new_zeros(weight.shape[:3])
-        bias, unit = self._split_biases(b_ih, b_hh, suffix)
-        return weight, bias, recurrent, unit
-
-    def _split_biases(self, b_ih: Tensor, b_hh: Tensor, suffix: str) -> tuple[Tensor, Tensor]:
-        """What adds to the drive [N, S, D], and the cell's per-unit parameters [P, N, D]."""
-        return b_ih + b_hh, b_ih.new_empty(0, self.heads, self.head_size)
-
-    def _by_head(self, rows: Tensor) -> Tensor:
-        """torch's [S * H, ...] to [N, S, D, ...]."""
-        return rows.unflatten(0, (self.cell.drives, self.heads, self.head_size)).transpose(0, 1)
-
-    def _decay(self, suffix: str) -> Tensor | None:
-        """What a carry multiplies the state by, [N, C, D]; None for an exact carry of all."""
-        return None
 
     # ------------------------------------------------------------ whole sequences
 
@@ -301,7 +241,7 @@ class SelectiveLayer(TorchInterop):
         lengths: Tensor | None,
         binary: bool,
     ) -> ScanInputs:
-        suffix = _suffix(*divmod(index, self.num_directions))
+        suffix = suffix_of(*divmod(index, self.num_directions))
         if self.expand > 1:
             x = self.up[index](x)
         weight, bias, recurrent, unit = self._weights(suffix)
@@ -434,7 +374,6 @@ class SelectiveLayer(TorchInterop):
                 "a bidirectional layer needs the whole sequence and cannot stream; "
                 "use bidirectional=False"
             )
-
         if self.backend == "onepass" and self.skip_drive is not None:
             raise ValueError(
                 "a skip_drive of one's own carries only approximately, and a step would not; "
@@ -480,16 +419,6 @@ def _autocast_dtype(x: Tensor) -> torch.dtype | None:
     if x.dtype == torch.float64 or kind == "meta":  # meta tensors have no autocast to ask
         return None
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-
-
-def _orthogonal(count: int, size: int) -> Tensor:
-    """``count`` random orthogonal matrices, uniformly distributed."""
-    q, r = torch.linalg.qr(torch.randn(count, size, size, dtype=torch.float32, device="cpu"))
-    return q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(1)
-
-
-def _suffix(layer: int, direction: int) -> str:
-    return f"_l{layer}" + ("_reverse" if direction else "")
 
 
 def _one_per_layer(gate: Any, layers: int) -> list[Gate]:

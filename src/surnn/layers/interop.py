@@ -5,19 +5,18 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from .weights import RecurrentWeights
 
-class TorchInterop(nn.Module):
+
+class TorchInterop(RecurrentWeights):
     """Base of layers that may have a counterpart in ``torch.nn``."""
 
     input_size: int
     hidden_size: int
     num_layers: int
-    bias: bool
     batch_first: bool
     dropout: float
     bidirectional: bool
-    heads: int
-    head_size: int
     expand: int
 
     _torch_class: Any = None

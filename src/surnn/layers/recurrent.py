@@ -84,32 +84,7 @@ class SuLSTM(SelectiveLayer):
 
     _torch_class = nn.LSTM
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        **options,
-    ) -> None:
+    def __init__(self, *args, proj_size: int = 0, **options) -> None:
         if proj_size:
             raise ValueError(f"proj_size is not supported, got {proj_size}; use expand instead")
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            device,
-            dtype,
-            cell="lstm",
-            **options,
-        )
+        super().__init__(*args, cell="lstm", **options)

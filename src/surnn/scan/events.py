@@ -13,7 +13,6 @@ from torch import Tensor
 
 from .contract import ScanInputs, blend, step_mask
 from .gate_gradient import gate_gradient
-from .plan import EventPlan
 from .reverse import ReverseWalk, segment_suffix_sums
 from .walk import EventWalk
 
@@ -188,11 +187,6 @@ events_forward.register_autograd(_backward, setup_context=_setup_context)
 
 
 # ---------------------------------------------------------------------------- public
-
-
-def event_rows(gate: Tensor, batch: int) -> int:
-    """Event states that a scan of this gate keeps, initial ones included."""
-    return EventPlan(gate, batch).rows
 
 
 def scan(inputs: ScanInputs) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ Contract, and how it differs from ``reference``:
 * It walks all T steps. GRU only; block-diagonal heads are run as one dense matrix.
 * The carry is exact as far as C and the fused kernel's own formula allow. With the default C the
   sigmoid rounds to exactly 1; a kernel that computes ``(1-z)*n + z*h`` then carries bit for bit
-  (cuDNN does: seen on an H200 in float32, float64 and bfloat16), one that computes
+  (cuDNN does, see tests/test_cuda.py), one that computes
   ``n + z*(h-n)``, as torch's CPU kernel does, to within rounding.
 * Gradients of weights, inputs and states agree with ``reference`` to rounding.
 * **The gate's gradient does not.** It passes through the saturated sigmoid: at closed steps it is

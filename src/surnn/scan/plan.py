@@ -105,12 +105,10 @@ class EventPlan:
     @cached_property
     def previous(self) -> Tensor:
         """[rows] the packed row of the event before; of no meaning in block 0."""
-        block = self._places[0]
-        offset = torch.arange(self.rows, device=block.device) - self._start[block]
-        across = self._sequences[block]
-        rank, sequence = offset // across, offset % across
+        block, _, sequence, head = self._places
         earlier = (block - 1).clamp(min=0)
-        return self._start[earlier] + rank * self._sequences[earlier] + sequence
+        first = self._start[earlier] + self.head_rank[head] * self._sequences[earlier]
+        return first + self.seq_rank[sequence, head]
 
     @property
     def head(self) -> Tensor:

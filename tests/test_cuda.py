@@ -1,0 +1,73 @@
+"""What holds on a GPU; run with ``pytest tests/test_cuda.py`` on a machine that has one."""
+
+import dataclasses
+
+import pytest
+import torch
+
+import surnn
+from conftest import assert_same, make_inputs, run_with_gradients
+from surnn.cells import CELLS
+from surnn.scan import events, onepass, reference
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def on_gpu(inputs):
+    moved = {}
+    for field in dataclasses.fields(inputs):
+        value = getattr(inputs, field.name)
+        if isinstance(value, torch.Tensor):
+            value = value.detach().cuda().requires_grad_(value.requires_grad)
+        moved[field.name] = value
+    return inputs.__class__(**moved)
+
+
+def from_gpu(scan, inputs):
+    return {k: v.cpu() for k, v in run_with_gradients(scan, on_gpu(inputs)).items()}
+
+
+@pytest.mark.parametrize("cell", sorted(CELLS))
+@pytest.mark.parametrize("per_sequence", [False, True])
+@pytest.mark.parametrize("per_unit", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_events_equal_reference(cell, per_sequence, per_unit, padded):
+    inputs = make_inputs(
+        cell,
+        per_sequence=per_sequence,
+        per_unit=per_unit,
+        lengths=torch.tensor([11, 1, 6]) if padded else None,
+        adaptation_goes_on=cell == "alif",
+    )
+    expected = run_with_gradients(reference.scan, inputs)
+    assert_same(from_gpu(events.scan, inputs), expected, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_cudnn_carries_bit_for_bit(dtype):
+    gate = torch.zeros(1000, 1, 1, 8)
+    gate[0] = 1
+    inputs = on_gpu(make_inputs("gru", steps=1000, heads=1, width=8, gate=gate, dtype=dtype))
+    y, _ = onepass.scan(inputs)
+    assert torch.equal(y[0], y[-1])
+
+
+def test_onepass_equals_reference_but_for_the_gate():
+    inputs = make_inputs("gru", steps=60, heads=2, width=8, per_unit=True)
+    found, expected = from_gpu(onepass.scan, inputs), run_with_gradients(reference.scan, inputs)
+    del found["dgate"], expected["dgate"]
+    assert_same(found, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_layer_compiled_autocast_and_streamed():
+    layer = surnn.SuGRU(9, 64, num_layers=2, heads=4, gate="ssm").cuda().eval()
+    x = torch.randn(100, 8, 9, device="cuda")
+    y, _ = layer(x)
+    torch.testing.assert_close(torch.compile(layer, fullgraph=True)(x)[0], y)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        half, h_n = layer(x)
+    assert (half.dtype, h_n.dtype) == (torch.bfloat16, torch.float32)
+    torch.testing.assert_close(half.float(), y, rtol=0.05, atol=0.05)
+    y_1, state = layer.step(x[0], layer.init_state(8))
+    torch.testing.assert_close(y_1, y[0])
+    assert state.t.is_cuda
