@@ -59,6 +59,7 @@ def test_onepass_equals_reference_but_for_the_gate():
     assert_same(found, expected, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.filterwarnings("ignore:TensorFloat32")  # inductor's advice, on its own default
 def test_layer_compiled_autocast_and_streamed():
     layer = surnn.SuGRU(9, 64, num_layers=2, heads=4, gate="ssm").cuda().eval()
     x = torch.randn(100, 8, 9, device="cuda")

@@ -168,11 +168,13 @@ def test_lists_that_end_early_do_not_run_away():
     gate = torch.zeros(2000, 2, 2, 1)
     gate[:3, 0, 0] = 1
     gate[:, 1, 0] = 1
-    gate[:, 0, 1] = 1
+    gate[:, :, 1] = 1  # both lists of head 1 are long, so head 0's short one is padded
     inputs = make_inputs("rnn_relu", steps=2000, batch=2, width=2, gate=gate)
     with torch.no_grad():
         inputs.recurrent[0] = 3 * torch.eye(2)
-        inputs.x[3:, 1] = -100.0  # the long list stays at zero
+        inputs.recurrent[1] = 0
+        inputs.x[:-1, 1] = -100.0  # the long list stays at zero to the end,
+        inputs.x[-1, 1] = 1.0  # whose drive is what padding would go on with
         inputs.weight.abs_()
     assert_events_equal_reference(inputs)
 
