@@ -48,7 +48,13 @@ class SelectiveLayer(TorchInterop):
         expand: the state is ``expand * hidden_size`` wide, between grouped projections up from
             the input and down to the output.
         groups: blocks of those projections.
-        backend: ``"auto"``, ``"reference"``, ``"events"``, ``"onepass"``; see :mod:`surnn.scan`.
+        backend: ``"auto"``, ``"reference"``, ``"events"``, ``"onepass"``, ``"triton"``; see
+            :mod:`surnn.scan`.
+        max_rate: room of the ``triton`` backend, as the share of steps that update at most (mean
+            over a layer's gates). Given, the host never waits for the device and a CUDA graph
+            needs no more memory than this; if more updates come, outputs are NaN. By default the
+            updates are counted first, and a graph or compiled layer has room for all steps.
+        recompute: of the ``triton`` backend: keep no input projection for the backward pass.
         nonfinite: ``"propagate"`` lets NaN and infinity run on, as torch does (a closed unit
             does not read them, and a gate that sees NaN stays closed); ``"raise"`` stops with
             the place of the first one in the input, at the price of a host synchronisation.
@@ -74,6 +80,8 @@ class SelectiveLayer(TorchInterop):
         expand: int = 1,
         groups: int = 1,
         backend: Backend = "auto",
+        max_rate: float | None = None,
+        recompute: bool = False,
         nonfinite: Literal["propagate", "raise"] = "propagate",
     ) -> None:
         super().__init__()
@@ -83,6 +91,7 @@ class SelectiveLayer(TorchInterop):
         self.dropout, self.bidirectional = float(dropout), bidirectional
         self.heads, self.expand, self.groups = heads, expand, groups
         self.backend: Backend = backend
+        self.max_rate, self.recompute = max_rate, recompute
         self.nonfinite = nonfinite
         self._check_options()
         self.state_size = expand * hidden_size
@@ -261,6 +270,8 @@ class SelectiveLayer(TorchInterop):
             relevant=relevant,
             binary=binary,
             skip_drive=self.skip_drive,
+            max_rate=self.max_rate,
+            recompute=self.recompute,
         )
 
     # ------------------------------------------------------------ streams
@@ -335,7 +346,9 @@ class SelectiveLayer(TorchInterop):
     @property
     def chosen_backend(self) -> str:
         """The backend that runs this layer; what ``auto`` stands for."""
-        return choose(self.backend)
+        some: Tensor = self.weight_ih_l0  # type: ignore[assignment]
+        dtypes = some.dtype, some.dtype
+        return choose(self.backend, self.cell, self.head_size, some.device, *dtypes)
 
     @torch.no_grad()
     def calibrate(self, input: Tensor) -> Self:
@@ -361,7 +374,11 @@ class SelectiveLayer(TorchInterop):
                 f"groups are of the projections that expand adds; groups={self.groups} needs "
                 "expand > 1"
             )
-        for name in ("bias", "batch_first", "bidirectional"):
+        if self.max_rate is not None and not 0 < self.max_rate <= 1:
+            raise ValueError(
+                f"max_rate is a share of steps between 0 and 1, got {self.max_rate!r}"
+            )
+        for name in ("bias", "batch_first", "bidirectional", "recompute"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if self.nonfinite not in ("propagate", "raise"):

@@ -4,44 +4,91 @@ Every backend computes the same function and the same gradients as ``reference``
 page says otherwise (:mod:`surnn.scan.onepass` does). See :mod:`surnn.scan.contract` for shapes.
 """
 
+import importlib.util
+import os
+from types import ModuleType
 from typing import Literal
 
+import torch
 from torch import Tensor
 
+from ..cells import Cell
 from . import events, onepass, reference
 from .contract import EventList as EventList
 from .contract import ScanInputs as ScanInputs
 from .contract import event_list as event_list
 
 Backend = Literal["auto", "reference", "events", "onepass", "triton"]
-BACKENDS: tuple[str, ...] = ("auto", "reference", "events", "onepass")
+BACKENDS: tuple[str, ...] = ("auto", "reference", "events", "onepass", "triton")
 
 
 def check_backend(name: str) -> None:
     """Raise ValueError unless ``name`` is a backend that this installation has."""
-    if name == "triton":
-        raise ValueError(
-            "backend 'triton' is not in this version of surnn; use backend='events', which "
-            "computes the same on any device, or 'auto'"
-        )
     if name not in BACKENDS:
         raise ValueError(f"unknown backend {name!r}; choose one of {', '.join(BACKENDS)}")
+    if name == "triton" and _has_triton() is False:
+        raise ValueError(
+            "backend 'triton' needs the package triton, which is not installed (torch's CUDA builds "
+            "bring it); use backend='events', which computes the same on any device, or 'auto'"
+        )
 
 
-def choose(backend: str) -> str:
-    """The backend that ``auto`` means; any other name is returned as it is."""
+def choose(
+    backend: str,
+    cell: Cell,
+    width: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    state_dtype: torch.dtype,
+) -> str:
+    """The backend that ``auto`` means for such heads; any other name is returned as it is."""
     check_backend(backend)
-    return "events" if backend == "auto" else backend
+    if backend != "auto":
+        return backend
+    if (
+        device.type == "cuda"
+        and _has_triton()
+        and _kernels().unsupported(cell, width, dtype, state_dtype) is None
+    ):
+        return "triton"
+    return "events"
 
 
 def scan(inputs: ScanInputs, backend: str = "auto") -> tuple[Tensor, Tensor]:
     """Run the recurrence: outputs [T, B, N, D] and the last state [B, N, C, D]."""
-    chosen = choose(backend)
+    x, width = inputs.x, inputs.weight.shape[2]
+    chosen = choose(backend, inputs.cell, width, x.device, x.dtype, inputs.state.dtype)
     if chosen == "reference":
         return reference.scan(inputs)
     if chosen == "events":
         return events.scan(inputs)
-    reason = onepass.unsupported(inputs)
+    if chosen == "onepass":
+        backend_module, reason = onepass, onepass.unsupported(inputs)
+    else:
+        backend_module = _kernels()
+        reason = _no_device(x) or backend_module.unsupported(
+            inputs.cell, width, x.dtype, inputs.state.dtype
+        )
     if reason is not None:
-        raise ValueError(f"backend 'onepass' cannot run this layer: {reason}; use 'events'")
-    return onepass.scan(inputs)
+        raise ValueError(f"backend {chosen!r} cannot run this layer: {reason}; use 'events'")
+    return backend_module.scan(inputs)
+
+
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def _kernels() -> ModuleType:
+    # Not before it is needed: triton is not everywhere, and takes time to import.
+    from . import kernels  # noqa: PLC0415
+
+    return kernels
+
+
+def _no_device(x: Tensor) -> str | None:
+    if x.is_cuda or x.device.type == "meta" or os.environ.get("TRITON_INTERPRET") == "1":
+        return None
+    return (
+        f"its kernels run on a CUDA device and x is on {x.device} (to debug them on a CPU, set "
+        "TRITON_INTERPRET=1 before Python starts)"
+    )

@@ -58,6 +58,10 @@ class ScanInputs:
     binary: bool = True
     skip_drive: float | None = None
     """C of the ``onepass`` backend; None is the exact one."""
+    max_rate: float | None = None
+    """Room of the ``triton`` backend, as a share of steps; None is what the events need."""
+    recompute: bool = False
+    """Whether the ``triton`` backend's backward pass projects x again instead of keeping it."""
 
     def closed_past_length(self) -> Tensor:
         """The gate with all steps past a sequence's length closed: [T, b, N, m]."""

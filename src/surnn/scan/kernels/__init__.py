@@ -1,0 +1,99 @@
+"""``triton``: the event-driven scan as fused GPU kernels.
+
+The same algorithm as :mod:`surnn.scan.events`, with nothing of the host in its loops: event lists
+are made on the device, a head's events are walked by one program per 16 sequences with its
+recurrent weights on chip, everything else is parallel over events or steps. Read
+:mod:`surnn.scan.kernels.tiles` for the layout, then ``walk`` for the serial part, ``gate`` for the
+gate's gradient, ``launch`` for how the passes are put together.
+
+Contract:
+
+* Outputs and all gradients equal ``reference`` to rounding; carries are exact, since a carried
+  output is a copy. Results repeat bit for bit.
+* Matrix products are made in x's dtype (bf16, fp16 or float32) and summed in float32; float32
+  follows ``torch.set_float32_matmul_precision`` ("highest": IEEE, otherwise TF32). The state stays
+  in float32 on chip and is kept in its own dtype.
+* Memory: the states at events, and the drives there unless ``recompute``.
+* Sizes follow the events, for which the host waits once a call; not so with ``max_rate``, while a
+  CUDA graph is captured, or under ``torch.compile``, where there is room for ``max_rate`` (or all)
+  of the steps. More events than there is room for give NaN.
+"""
+
+import torch
+from torch import Tensor
+
+from ...cells import Cell
+from ..contract import ScanInputs
+from .cells import kernel_cell
+from .launch import padded
+from .op import EagerScan, triton_forward
+
+WIDEST = 128
+# Of recurrent weights, in bytes: what a program can keep on chip beside what else it needs.
+ON_CHIP = 200 * 1024
+
+
+def unsupported(
+    cell: Cell, width: int, dtype: torch.dtype, state_dtype: torch.dtype
+) -> str | None:
+    """Why the kernels cannot run heads of ``width`` units in ``dtype``, or None."""
+    if kernel_cell(cell) is None:
+        return f"there is no kernel for the cell {cell.name!r}"
+    for found in (dtype, state_dtype):
+        if found not in (torch.float32, torch.bfloat16, torch.float16):
+            return f"kernels compute in float32, bfloat16 and float16, not in {found}"
+    size = cell.drives * padded(width) ** 2 * dtype.itemsize
+    if padded(width) > WIDEST or size > ON_CHIP:
+        return (
+            f"a head's recurrent weights must stay on chip, and those of {width} units in {dtype} "
+            f"take {size // 1024} KB: use heads of at most {WIDEST} units, or half precision"
+        )
+    return None
+
+
+def scan(inputs: ScanInputs) -> tuple[Tensor, Tensor]:
+    """Outputs [T, B, N, D] and the last state [B, N, C, D]."""
+    steps, batch = inputs.x.shape[:2]
+    gate = inputs.closed_past_length()
+    lists, heads = gate.shape[1:3]
+    if (steps + 2) * batch * heads >= 2**31:
+        raise ValueError(
+            f"T * B * heads = {steps * batch * heads} is past what the kernels count to, 2^31; "
+            "run the batch in parts"
+        )
+    room = 0
+    traced = _traced(inputs.x)
+    if inputs.max_rate is not None or traced or _captured(inputs.x):
+        rate = 1.0 if inputs.max_rate is None else inputs.max_rate
+        room = lists * heads * (min(steps, int(rate * steps) + 1) + 2)
+    precision = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    run = triton_forward if traced else EagerScan.apply
+    y, last, *_ = run(
+        inputs.x,
+        inputs.weight,
+        inputs.bias,
+        inputs.recurrent,
+        inputs.unit,
+        gate,
+        inputs.state,
+        inputs.decay,
+        inputs.lengths,
+        inputs.relevant,
+        inputs.cell.name,
+        inputs.binary,
+        precision,
+        inputs.recompute,
+        room,
+    )
+    return y, last
+
+
+def _traced(x: Tensor) -> bool:
+    """Whether someone looks on who needs an operator: a compiler, or a tensor that is not real."""
+    if torch.compiler.is_compiling() or x.device.type == "meta":
+        return True
+    return type(x) not in (Tensor, torch.nn.Parameter)
+
+
+def _captured(x: Tensor) -> bool:
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()

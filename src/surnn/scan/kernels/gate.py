@@ -1,0 +1,162 @@
+"""The gate's gradient at every step, open or closed, all in parallel.
+
+dL/dg_t is the adjoint of the state after step t times (proposal - kept). Neither needs another
+step: the state before is that of the last event, the adjoint is what flows into it plus the output
+gradients from t to its segment's end. The proposal's input projection is made here, tile by tile,
+and never stored.
+"""
+
+import triton
+import triton.language as tl
+
+from .cells import update
+from .outputs import numbers_at
+from .tiles import (
+    add_products,
+    carry,
+    end_of,
+    list_rows,
+    load_bias,
+    load_decay,
+    load_float,
+    load_units,
+    per_row,
+    units,
+    zero_tiles,
+)
+
+
+@triton.jit
+def finite_or_zero(v):
+    """As in blend: what a closed unit did not read cannot reach it through its gate either."""
+    return tl.where(tl.abs(v) <= 3.4028234663852886e38, v, 0.0)
+
+
+@triton.jit
+def store_sums(GRAD_GATE, change, t, tile, rb, rd, n, T, B, N, D: tl.constexpr,
+               UNITS: tl.constexpr, SHARED: tl.constexpr):  # fmt: skip
+    """Sum over whoever shares the gate."""
+    if SHARED:
+        out = ((tl.cast(tile, tl.int64) * T + t) * N + n) * UNITS
+        if UNITS == 1:
+            tl.store(GRAD_GATE + out, tl.sum(tl.sum(change, 1), 0))
+        else:
+            tl.store(GRAD_GATE + out + rd, tl.sum(change, 0), mask=rd < D)
+    else:
+        out = ((tl.cast(t, tl.int64) * B + rb) * N + n) * UNITS
+        if UNITS == 1:
+            tl.store(GRAD_GATE + out, tl.sum(change, 1), mask=rb < B)
+        else:
+            mask = (rb < B)[:, None] & (rd < D)[None, :]
+            tl.store(GRAD_GATE + out[:, None] + rd[None, :], change, mask=mask)
+
+
+@triton.jit(do_not_specialize=["T", "B"])
+def gate_kernel(
+    X,  # [T, B, I]
+    W,  # [N, S, D, I]
+    BIAS,  # [N, S, D]
+    R,  # [N, S, D, D]
+    UNIT,
+    DECAY,
+    TIME,
+    INDEX,
+    FIRST,
+    LENGTHS,
+    RELEVANT,  # [T, b, N]
+    SUFFIX,  # [T, B, N, D]: output gradients summed to the segment's or the chunk's end
+    STATES,
+    INFLOW,
+    TAIL,  # [chunks + 1, B, N, D]
+    GRAD_GATE,  # [tiles, T, N, m] to be summed, or [T, B, N, m]
+    T,
+    B,
+    N,
+    I,
+    CELL: tl.constexpr,
+    CONSTANTS: tl.constexpr,
+    S: tl.constexpr,
+    C: tl.constexpr,
+    P: tl.constexpr,
+    K: tl.constexpr,
+    D: tl.constexpr,
+    BD: tl.constexpr,
+    BM: tl.constexpr,
+    BI: tl.constexpr,
+    CHUNK: tl.constexpr,
+    SHARED: tl.constexpr,
+    GATE_UNITS: tl.constexpr,
+    DECAYS: tl.constexpr,
+    HAS_LENGTHS: tl.constexpr,
+    HAS_RELEVANT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    # Heads first: programs that run together read the same rows of x.
+    n = tl.program_id(0) % N
+    tile = tl.program_id(0) // N % tl.cdiv(B, BM)
+    t = tl.program_id(0) // N // tl.cdiv(B, BM)
+    rb = tile * BM + tl.arange(0, BM)
+    rd = tl.arange(0, BD)
+    wanted = True
+    if HAS_RELEVANT:
+        relevant = numbers_at(RELEVANT, t, rb, n, B, N, t < T, SHARED)
+        wanted = tl.max(per_row(relevant, SHARED) + tl.zeros((BM, 1), tl.int32)) > 0
+    if wanted:
+        row, position, stride, _ = list_rows(FIRST, n, rb, B, SHARED)
+        exists = units(rb < B, rd, D, BD)
+        end = end_of(LENGTHS, rb, T, B, HAS_LENGTHS)
+        inside = (rb < B) & (t < end)
+        number = numbers_at(INDEX, t, rb, n, B, N, t < T, SHARED)
+        number_before = numbers_at(INDEX, t - 1, rb, n, B, N, t > 0, SHARED)
+        states = STATES + (row + number_before * stride)[:, None] * (C * D)
+        before = load_float(states + rd[None, :], exists, C, D)
+        received = rb < B
+        if DECAYS:
+            decay = load_decay(DECAY, n, rd, C, D)
+            waited = t - tl.load(TIME + position + number_before) - 1
+            before = carry(before, decay, per_row(waited, SHARED), C)
+            received = received & (waited == 0)  # a spike, at the very next step only
+
+        # Products with the state first, then x's on top, in the same sums; only the GRU's reset
+        # gate keeps one of them apart.
+        unit = load_units(UNIT, n, N, rd, P, D)
+        zero = zero_tiles(BM, BD, S)
+        q = add_products(zero, states, received, R, n, rd, D, S, D, BI, PRECISION)
+        bias = load_bias(BIAS, n, rd, S, D)
+        sums = ()
+        apart = ()
+        for s in tl.static_range(S):
+            if CELL == "gru" and s == 2:
+                sums = sums + (zero[s] + bias[s],)  # noqa: RUF005
+                apart = apart + (q[s],)  # noqa: RUF005
+            else:
+                sums = sums + (q[s] + bias[s],)  # noqa: RUF005
+                apart = apart + (0.0,)  # noqa: RUF005
+        x_rows = X + ((tl.cast(t, tl.int64) * B + rb) * I)[:, None]
+        x = add_products(sums, x_rows, inside, W, n, rd, I, S, D, BI, PRECISION)
+        new = update(x, apart, before, unit, CELL, CONSTANTS)
+
+        adjoint = load_float(
+            INFLOW + (row + number * stride)[:, None] * (C * D) + rd[None, :], exists, C, D
+        )
+        kept = before
+        if DECAYS:
+            follows = tl.load(TIME + position + number + 1)
+            ahead = tl.maximum(tl.minimum(follows, end) - t - 1, 0)
+            adjoint = carry(adjoint, decay, ahead[:, None], C)
+            kept = carry(before, decay, tl.zeros((BM, 1), tl.float32) + 1, C)
+        at = (((tl.cast(t, tl.int64) * B + rb) * N + n) * D)[:, None] + rd[None, :]
+        own = adjoint[0] + tl.load(SUFFIX + at, mask=exists, other=0.0).to(tl.float32)
+        if not DECAYS:  # a segment that goes on past the chunk
+            following = t // CHUNK + 1
+            at_end = numbers_at(INDEX, following * CHUNK - 1, rb, n, B, N, following * CHUNK <= T, SHARED)
+            goes_on = exists & per_row(at_end == number, SHARED)
+            at = (((tl.cast(following, tl.int64) * B + rb) * N + n) * D)[:, None] + rd[None, :]
+            own += tl.load(TAIL + at, mask=goes_on, other=0.0)
+        change = own * finite_or_zero(new[0] - kept[0])
+        for c in tl.static_range(1, C):
+            change += adjoint[c] * finite_or_zero(new[c] - kept[c])
+        change = tl.where(inside[:, None], change, 0.0)
+    else:
+        change = tl.zeros((BM, BD), tl.float32)
+    store_sums(GRAD_GATE, change, t, tile, rb, rd, n, T, B, N, D, GATE_UNITS, SHARED)

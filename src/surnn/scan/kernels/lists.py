@@ -1,0 +1,126 @@
+"""Event lists on the device, laid out as :mod:`surnn.scan.kernels.tiles` says."""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..contract import open_heads
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Where every head's events are."""
+
+    index: Tensor
+    """[T, b, N] int32: events up to and including a step."""
+    time: Tensor
+    """[positions] int32."""
+    sequence: Tensor
+    """[positions] int32, or [0] where lists are shared."""
+    first: Tensor
+    """[N * b + 1] int64."""
+
+    @property
+    def shared(self) -> bool:
+        return self.index.shape[1] == 1
+
+    def rows(self, batch: int) -> int:
+        """Packed rows, room for padding included."""
+        return self.time.shape[0] * (batch if self.shared else 1)
+
+
+@triton.jit(do_not_specialize=["T"])
+def index_kernel(GATE, INDEX, COUNT, T, COLUMNS, BC: tl.constexpr, TC: tl.constexpr):
+    """Running counts of what is not 0 in [T, COLUMNS] along time, and their totals."""
+    column = tl.program_id(0) * BC + tl.arange(0, BC)
+    count = tl.zeros((BC,), tl.int32)
+    for start in range(0, T, TC):
+        t = start + tl.arange(0, TC)
+        at = t.to(tl.int64)[:, None] * COLUMNS + column[None, :]
+        mask = (t < T)[:, None] & (column < COLUMNS)[None, :]
+        opened = (tl.load(GATE + at, mask=mask, other=0) != 0).to(tl.int32)
+        tl.store(INDEX + at, tl.cumsum(opened, 0) + count[None, :], mask=mask)
+        count += tl.sum(opened, 0)
+    tl.store(COUNT + column, count, mask=column < COLUMNS)
+
+
+@triton.jit(do_not_specialize=["LISTS"])
+def first_kernel(COUNT, FIRST, LISTS, N, BLOCK: tl.constexpr):
+    """Where each list begins, head by head, from its events [LISTS, N]; one program."""
+    total = tl.cast(0, tl.int64)
+    tl.store(FIRST, total)
+    for start in range(0, LISTS * N, BLOCK):
+        ordered = start + tl.arange(0, BLOCK)
+        inside = ordered < LISTS * N
+        n, b = ordered // LISTS, ordered % LISTS
+        count = tl.load(COUNT + b * N + n, mask=inside, other=-2)
+        size = (count + 2).to(tl.int64)
+        tl.store(FIRST + 1 + ordered, total + tl.cumsum(size, 0), mask=inside)
+        total += tl.sum(size, 0)
+
+
+@triton.jit(do_not_specialize=["T", "B"])
+def time_kernel(
+    INDEX, FIRST, TIME, SEQUENCE, T, B, N, SHARED: tl.constexpr, BC: tl.constexpr, TC: tl.constexpr
+):
+    """Write each event's step to its position, and the two ends of every list."""
+    columns = N if SHARED else N * B
+    t = tl.program_id(0) * TC + tl.arange(0, TC)
+    column = tl.program_id(1) * BC + tl.arange(0, BC)
+    inside = column < columns
+    b, n = column // N, column % N
+    ordered = n if SHARED else n * B + b  # lists are stored head by head
+    first = tl.load(FIRST + ordered, mask=inside, other=0)
+    following = tl.load(FIRST + ordered + 1, mask=inside, other=0)
+    mask = (t < T)[:, None] & inside[None, :]
+    at = t.to(tl.int64)[:, None] * columns + column[None, :]
+    now = tl.load(INDEX + at, mask=mask, other=0)
+    before = tl.load(INDEX + at - columns, mask=mask & (t > 0)[:, None], other=0)
+    event = mask & (now != before)
+    place = first[None, :] + now
+    tl.store(TIME + place, tl.broadcast_to(t[:, None], (TC, BC)), mask=event)
+    ends = inside & (tl.program_id(0) == 0)
+    tl.store(TIME + first, tl.full((BC,), -1, tl.int32), mask=ends)
+    tl.store(TIME + following - 1, tl.full((BC,), 0, tl.int32) + T, mask=ends)
+    if not SHARED:
+        whose = tl.broadcast_to(b[None, :], (TC, BC))
+        tl.store(SEQUENCE + place, whose, mask=event)
+        tl.store(SEQUENCE + first, b, mask=ends)
+        tl.store(SEQUENCE + following - 1, b, mask=ends)
+
+
+def make_lists(gate: Tensor, room: int | None) -> tuple[Lists, Tensor | None]:
+    """The lists of a gate [T, b, N, m].
+
+    ``room`` is the number of positions to make room for, so that no size depends on data; None
+    is as many as needed, for which the host has to wait. With a room given, the second result
+    says whether it was enough (None: it always is); where not, the lists are empty.
+    """
+    steps, lists, heads, units = gate.shape
+    device, columns = gate.device, lists * heads
+    is_open = gate.contiguous() if units == 1 else open_heads(gate).view(torch.uint8)
+    index = torch.empty((steps, lists, heads), dtype=torch.int32, device=device)
+    count = torch.empty((lists, heads), dtype=torch.int32, device=device)
+    first = torch.empty(columns + 1, dtype=torch.int64, device=device)
+    wide = min(triton.next_power_of_2(columns), 32)
+    index_kernel[(triton.cdiv(columns, wide),)](
+        is_open, index, count, steps, columns, BC=wide, TC=4096 // wide
+    )
+    first_kernel[(1,)](count, first, lists, heads, BLOCK=1024)
+    fits = None
+    if room is None:
+        room = int(first[-1])
+    elif room < columns * (steps + 2):
+        fits = first[-1] <= room
+        index = torch.where(fits, index, 0)
+        first = torch.where(fits, first, 2 * torch.arange(columns + 1, device=device))
+    time = torch.empty(room, dtype=torch.int32, device=device)
+    shared = lists == 1
+    sequence = torch.empty(0 if shared else room, dtype=torch.int32, device=device)
+    time_kernel[(triton.cdiv(steps, 1024 // wide), triton.cdiv(columns, wide))](
+        index, first, time, sequence, steps, lists, heads, SHARED=shared, BC=wide, TC=1024 // wide
+    )
+    return Lists(index, time, sequence, first), fits
