@@ -5,16 +5,20 @@ BIN := .venv/bin
 # One thread a process: tests are many and small, and run in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test test-gpu check format bench clean
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
 demo: .venv/ready ## train SuGRU and GRU side by side on Copying Memory (under three minutes)
 	$(BIN)/python examples/copying.py
 
-test: .venv/ready ## run all tests
+test: .venv/ready ## run all tests; the GPU kernels in Triton's interpreter, on tiny shapes
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
+	TRITON_INTERPRET=1 $(ONE_THREAD) $(BIN)/python -m pytest -n auto tests/test_triton.py
+
+test-gpu: ## run all that needs a GPU, with the Python that has CUDA: make test-gpu PYTHON=python3
+	PYTHONPATH=src:$$PYTHONPATH $(ONE_THREAD) $(PYTHON) -m pytest -n 12 tests/test_cuda.py tests/test_triton.py
 
 check: .venv/ready ## lint, formatting, types
 	$(BIN)/ruff check .

@@ -54,9 +54,9 @@ def make_inputs(
     return ScanInputs(
         cell=the_cell,
         x=leaf(torch.randn(steps, batch, features)),
-        weight=leaf(torch.randn(heads, drives, width, features) * 0.7),
+        weight=leaf(torch.randn(heads, drives, width, features) * 1.4 / features**0.5),
         bias=leaf(torch.randn(heads, drives, width) * 0.3),
-        recurrent=leaf(torch.randn(heads, drives, width, width) * 0.7),
+        recurrent=leaf(torch.randn(heads, drives, width, width) * 1.2 / width**0.5),
         unit=leaf(torch.rand(len(the_cell.unit_parameters), heads, width) * 0.8 + 0.1),
         gate=leaf(gate),
         state=leaf(torch.randn(batch, heads, parts, width) * 0.5),

@@ -375,9 +375,7 @@ class SelectiveLayer(TorchInterop):
                 "expand > 1"
             )
         if self.max_rate is not None and not 0 < self.max_rate <= 1:
-            raise ValueError(
-                f"max_rate is a share of steps between 0 and 1, got {self.max_rate!r}"
-            )
+            raise ValueError(f"max_rate is a share of steps between 0 and 1, got {self.max_rate!r}")
         for name in ("bias", "batch_first", "bidirectional", "recompute"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")

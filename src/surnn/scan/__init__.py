@@ -28,8 +28,8 @@ def check_backend(name: str) -> None:
         raise ValueError(f"unknown backend {name!r}; choose one of {', '.join(BACKENDS)}")
     if name == "triton" and _has_triton() is False:
         raise ValueError(
-            "backend 'triton' needs the package triton, which is not installed (torch's CUDA builds "
-            "bring it); use backend='events', which computes the same on any device, or 'auto'"
+            "backend 'triton' needs the package triton, which is not installed (torch's builds for "
+            "CUDA bring it); use backend='events', which computes the same on any device, or 'auto'"
         )
 
 

@@ -25,28 +25,25 @@ from torch import Tensor
 from ...cells import Cell
 from ..contract import ScanInputs
 from .cells import kernel_cell
-from .launch import padded
 from .op import EagerScan, triton_forward
-
-WIDEST = 128
-# Of recurrent weights, in bytes: what a program can keep on chip beside what else it needs.
-ON_CHIP = 200 * 1024
+from .sizes import fits_on_chip, widest_head
 
 
-def unsupported(
-    cell: Cell, width: int, dtype: torch.dtype, state_dtype: torch.dtype
-) -> str | None:
+def unsupported(cell: Cell, width: int, dtype: torch.dtype, state_dtype: torch.dtype) -> str | None:
     """Why the kernels cannot run heads of ``width`` units in ``dtype``, or None."""
-    if kernel_cell(cell) is None:
+    known = kernel_cell(cell)
+    if known is None:
         return f"there is no kernel for the cell {cell.name!r}"
     for found in (dtype, state_dtype):
         if found not in (torch.float32, torch.bfloat16, torch.float16):
             return f"kernels compute in float32, bfloat16 and float16, not in {found}"
-    size = cell.drives * padded(width) ** 2 * dtype.itemsize
-    if padded(width) > WIDEST or size > ON_CHIP:
+    if not fits_on_chip(cell.drives, width, dtype) and known.spiking:
+        return f"heads of spiking cells have at most 128 units, these have {width}: use more heads"
+    widest = widest_head(cell.drives, dtype)
+    if width > widest:
         return (
-            f"a head's recurrent weights must stay on chip, and those of {width} units in {dtype} "
-            f"take {size // 1024} KB: use heads of at most {WIDEST} units, or half precision"
+            f"heads of this cell have at most {widest} units in {dtype}, these have {width}: use "
+            "more heads"
         )
     return None
 

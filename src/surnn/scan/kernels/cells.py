@@ -8,8 +8,9 @@ cell:
 * ``linearize``: what the backward walk needs to know of an event, K tiles, made for all events
   in parallel;
 * ``pull``: the vector-Jacobian product with those tiles. It gives G gradient columns (by the
-  drives, then for the GRU by ``q_n``, which the reset gate separates from its drive), the direct
-  part of the gradient by the state before, and that by the unit parameters.
+  drives, then for the GRU by ``q_n``, which the reset gate separates from its drive and whose sum
+  is the gradient by its bias), the direct part of the gradient by the state before, and, for
+  spiking cells, that by the unit parameters.
 """
 
 from dataclasses import dataclass
@@ -40,6 +41,10 @@ class KernelCell:
     constants: tuple[float, float, str, float] = (0.0, 0.0, "", 0.0)
     """Threshold, β, and the surrogate's kind and slope, of a spiking cell."""
 
+    @property
+    def spiking(self) -> bool:
+        return self.kind in ("lif", "alif")
+
     def meta(self) -> dict[str, Any]:
         """As the constants of a kernel launch."""
         return {
@@ -47,6 +52,7 @@ class KernelCell:
             "S": self.drives,
             "C": self.components,
             "P": self.units,
+            "U": self.units if self.spiking else 0,
             "K": self.coefficients,
             "CONSTANTS": self.constants,
         }
@@ -179,7 +185,7 @@ def pull(a, k, h, u, CELL: tl.constexpr, CONSTANTS: tl.constexpr):
     if CELL == "gru":
         by_q = a[0] * k[3]
         columns = (a[0] * k[0], a[0] * k[1], a[0] * k[2], by_q)
-        return columns, (columns[0], columns[1], by_q), (a[0] * k[4],), (by_q,)
+        return columns, (columns[0], columns[1], by_q), (a[0] * k[4],), ()
     elif CELL == "lstm":
         by_c = a[1] + a[0] * k[4]
         columns = (by_c * k[0], by_c * k[1], by_c * k[2], a[0] * k[3])

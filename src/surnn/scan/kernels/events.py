@@ -11,6 +11,7 @@ from .cells import linearize
 from .tiles import (
     add_products,
     carry,
+    head_and_units,
     load_bias,
     load_decay,
     load_float,
@@ -66,8 +67,7 @@ def project_kernel(
     PRECISION: tl.constexpr,
 ):
     """The input projection at events: gathered rows of x times a head's weights."""
-    n = tl.program_id(1)
-    rd = tl.arange(0, BD)
+    n, rd = head_and_units(tl.program_id(1), D, BD)
     begin, end = head_rows(FIRST, n, B, SHARED)
     row = begin + tl.program_id(0) * BM + tl.arange(0, BM)
     if tl.min(row, 0) < end:
@@ -99,6 +99,7 @@ def linearize_kernel(
     S: tl.constexpr,
     C: tl.constexpr,
     P: tl.constexpr,
+    U: tl.constexpr,
     K: tl.constexpr,
     D: tl.constexpr,
     BD: tl.constexpr,
@@ -109,8 +110,7 @@ def linearize_kernel(
     PRECISION: tl.constexpr,
 ):
     """The cell's derivatives at all events."""
-    n = tl.program_id(1)
-    rd = tl.arange(0, BD)
+    n, rd = head_and_units(tl.program_id(1), D, BD)
     begin, end = head_rows(FIRST, n, B, SHARED)
     row = begin + tl.program_id(0) * BM + tl.arange(0, BM)
     if tl.min(row, 0) < end:
@@ -162,8 +162,8 @@ def weight_gradient_kernel(
     PRECISION: tl.constexpr,
 ):
     """Gradient columns transposed times what the weights were applied to, over a share of rows."""
-    n, split = tl.program_id(0), tl.program_id(2)
-    rd = tl.arange(0, BD)
+    n, rd = head_and_units(tl.program_id(0), D, BD)
+    split = tl.program_id(2)
     i = tl.program_id(1) * BI + tl.arange(0, BI)
     begin, end = head_rows(FIRST, n, B, SHARED)
     share = tl.cdiv(tl.cdiv(end - begin, BM), SPLITS) * BM
@@ -173,8 +173,8 @@ def weight_gradient_kernel(
     sums = ()
     bias = ()
     for _ in tl.static_range(S):
-        sums = sums + (tl.zeros((BD, BI), tl.float32),)  # noqa: RUF005
-        bias = bias + (tl.zeros((BD,), tl.float32),)  # noqa: RUF005
+        sums = sums + (tl.zeros((BD, BI), tl.float32),)
+        bias = bias + (tl.zeros((BD,), tl.float32),)
     for start in range(begin, end, BM):
         row = start + tl.arange(0, BM)
         wide = row.to(tl.int64)
@@ -197,17 +197,15 @@ def weight_gradient_kernel(
             column = LAST if s == S - 1 else s
             grad = tl.load(columns + column * D, mask=mask, other=0.0)
             product = tl.dot(tl.trans(grad), value, sums[s], input_precision=PRECISION)
-            more = more + (product,)  # noqa: RUF005
-            if not RECURRENT:
-                more_bias = more_bias + (bias[s] + tl.sum(grad.to(tl.float32), 0),)  # noqa: RUF005
+            more = more + (product,)
+            more_bias = more_bias + (bias[s] + tl.sum(grad.to(tl.float32), 0),)
         sums = more
-        if not RECURRENT:
-            bias = more_bias
+        bias = more_bias
     for s in tl.static_range(S):
         out = ((tl.cast(split, tl.int64) * N + n) * S + s) * D + rd
         mask = (rd < D)[:, None] & (i < I)[None, :]
         tl.store(GRAD + out[:, None] * I + i[None, :], sums[s], mask=mask)
-        if not RECURRENT and tl.program_id(1) == 0:
+        if tl.program_id(1) == 0:
             tl.store(GRAD_BIAS + out, bias[s], mask=rd < D)
 
 
@@ -258,6 +256,4 @@ def input_gradient_kernel(
                 w = tl.load(W + at_w, mask=(j < J)[:, None] & (i < I)[None, :], other=0.0)
                 total = tl.dot(grad, w.to(grad.dtype), total, input_precision=PRECISION)
     out = GRAD_X + m.to(tl.int64)[:, None] * I + i[None, :]
-    tl.store(
-        out, total.to(GRAD_X.dtype.element_ty), mask=inside[:, None] & (i < I)[None, :]
-    )
+    tl.store(out, total.to(GRAD_X.dtype.element_ty), mask=inside[:, None] & (i < I)[None, :])

@@ -15,6 +15,7 @@ from .tiles import (
     add_products,
     carry,
     end_of,
+    head_and_units,
     list_rows,
     load_bias,
     load_decay,
@@ -33,17 +34,19 @@ def finite_or_zero(v):
 
 
 @triton.jit
-def store_sums(GRAD_GATE, change, t, tile, rb, rd, n, T, B, N, D: tl.constexpr,
-               UNITS: tl.constexpr, SHARED: tl.constexpr):  # fmt: skip
-    """Sum over whoever shares the gate."""
+def store_sums(GRAD_GATE, change, t, tile, part, rb, rd, n, T, B, N, D: tl.constexpr,
+               UNITS: tl.constexpr, PARTS: tl.constexpr, SHARED: tl.constexpr):  # fmt: skip
+    """Sum over those of this tile who share a gate; tiles are summed by the host."""
     if SHARED:
-        out = ((tl.cast(tile, tl.int64) * T + t) * N + n) * UNITS
+        lead = tile * PARTS + part if UNITS == 1 else tile
+        out = ((tl.cast(lead, tl.int64) * T + t) * N + n) * UNITS
         if UNITS == 1:
             tl.store(GRAD_GATE + out, tl.sum(tl.sum(change, 1), 0))
         else:
             tl.store(GRAD_GATE + out + rd, tl.sum(change, 0), mask=rd < D)
     else:
-        out = ((tl.cast(t, tl.int64) * B + rb) * N + n) * UNITS
+        lead = part if UNITS == 1 else 0
+        out = (((tl.cast(lead, tl.int64) * T + t) * B + rb) * N + n) * UNITS
         if UNITS == 1:
             tl.store(GRAD_GATE + out, tl.sum(change, 1), mask=rb < B)
         else:
@@ -68,7 +71,7 @@ def gate_kernel(
     STATES,
     INFLOW,
     TAIL,  # [chunks + 1, B, N, D]
-    GRAD_GATE,  # [tiles, T, N, m] to be summed, or [T, B, N, m]
+    GRAD_GATE,  # [lead, T, b, N, m], to be summed over lead
     T,
     B,
     N,
@@ -78,6 +81,7 @@ def gate_kernel(
     S: tl.constexpr,
     C: tl.constexpr,
     P: tl.constexpr,
+    U: tl.constexpr,
     K: tl.constexpr,
     D: tl.constexpr,
     BD: tl.constexpr,
@@ -92,11 +96,13 @@ def gate_kernel(
     PRECISION: tl.constexpr,
 ):
     # Heads first: programs that run together read the same rows of x.
-    n = tl.program_id(0) % N
-    tile = tl.program_id(0) // N % tl.cdiv(B, BM)
-    t = tl.program_id(0) // N // tl.cdiv(B, BM)
+    PARTS: tl.constexpr = (D + BD - 1) // BD
+    program = tl.program_id(0)
+    n, rd = head_and_units(program % (N * PARTS), D, BD)
+    part = program % PARTS
+    tile = program // (N * PARTS) % tl.cdiv(B, BM)
+    t = program // (N * PARTS) // tl.cdiv(B, BM)
     rb = tile * BM + tl.arange(0, BM)
-    rd = tl.arange(0, BD)
     wanted = True
     if HAS_RELEVANT:
         relevant = numbers_at(RELEVANT, t, rb, n, B, N, t < T, SHARED)
@@ -127,11 +133,11 @@ def gate_kernel(
         apart = ()
         for s in tl.static_range(S):
             if CELL == "gru" and s == 2:
-                sums = sums + (zero[s] + bias[s],)  # noqa: RUF005
-                apart = apart + (q[s],)  # noqa: RUF005
+                sums = sums + (zero[s] + bias[s],)
+                apart = apart + (q[s],)
             else:
-                sums = sums + (q[s] + bias[s],)  # noqa: RUF005
-                apart = apart + (0.0,)  # noqa: RUF005
+                sums = sums + (q[s] + bias[s],)
+                apart = apart + (0.0,)
         x_rows = X + ((tl.cast(t, tl.int64) * B + rb) * I)[:, None]
         x = add_products(sums, x_rows, inside, W, n, rd, I, S, D, BI, PRECISION)
         new = update(x, apart, before, unit, CELL, CONSTANTS)
@@ -149,7 +155,9 @@ def gate_kernel(
         own = adjoint[0] + tl.load(SUFFIX + at, mask=exists, other=0.0).to(tl.float32)
         if not DECAYS:  # a segment that goes on past the chunk
             following = t // CHUNK + 1
-            at_end = numbers_at(INDEX, following * CHUNK - 1, rb, n, B, N, following * CHUNK <= T, SHARED)
+            at_end = numbers_at(
+                INDEX, following * CHUNK - 1, rb, n, B, N, following * CHUNK <= T, SHARED
+            )
             goes_on = exists & per_row(at_end == number, SHARED)
             at = (((tl.cast(following, tl.int64) * B + rb) * N + n) * D)[:, None] + rd[None, :]
             own += tl.load(TAIL + at, mask=goes_on, other=0.0)
@@ -159,4 +167,4 @@ def gate_kernel(
         change = tl.where(inside[:, None], change, 0.0)
     else:
         change = tl.zeros((BM, BD), tl.float32)
-    store_sums(GRAD_GATE, change, t, tile, rb, rd, n, T, B, N, D, GATE_UNITS, SHARED)
+    store_sums(GRAD_GATE, change, t, tile, part, rb, rd, n, T, B, N, D, GATE_UNITS, PARTS, SHARED)

@@ -1,17 +1,11 @@
-"""The two passes on the host: buffers and kernel launches, nothing else.
-
-Sizes of tiles are chosen by shape alone, never by data, so that results repeat bit for bit.
-"""
-
-from dataclasses import dataclass
-from typing import Any
+"""The two passes on the host: buffers and kernel launches, nothing else."""
+# pyright: reportCallIssue=false
+# (a kernel's launch takes options that its function does not have)
 
 import torch
 import triton
 from torch import Tensor
 
-from ...cells import get_cell
-from .cells import KernelCell, kernel_cell
 from .events import (
     input_gradient_kernel,
     linearize_kernel,
@@ -19,147 +13,23 @@ from .events import (
     weight_gradient_kernel,
 )
 from .gate import gate_kernel
-from .lists import Lists
 from .outputs import join_kernel, output_kernel, segment_kernel
+from .sizes import WALKED, Pass, batch_tile, feature_tile, rows_beside
 from .walk import backward_kernel, forward_kernel
-
-# Chunks of steps: long enough to be worth a program, short enough that there are many of them.
-CHUNK, LONG_CHUNK = 64, 256
-LONG = 1 << 14
-
-
-@dataclass(frozen=True)
-class Pass:
-    """What both passes know of one scan: its tensors as the kernels read them, and its sizes."""
-
-    x: Tensor
-    weight: Tensor
-    bias: Tensor
-    recurrent: Tensor
-    unit: Tensor
-    gate: Tensor
-    decay: Tensor | None
-    lengths: Tensor | None
-    lists: Lists
-    cell: str
-    binary: bool
-    precision: str
-
-    @property
-    def kernel_cell(self) -> KernelCell:
-        found = kernel_cell(get_cell(self.cell))
-        assert found is not None
-        return found
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """T, B, N."""
-        return self.x.shape[0], self.x.shape[1], self.weight.shape[0]
-
-    @property
-    def width(self) -> int:
-        return self.weight.shape[2]
-
-    @property
-    def features(self) -> int:
-        return self.x.shape[2]
-
-    @property
-    def rows(self) -> int:
-        return self.lists.rows(self.sizes[1])
-
-    @property
-    def rows_of_a_head(self) -> int:
-        """At most, padding included."""
-        steps, batch, _ = self.sizes
-        return min(self.rows, (steps + 2) * batch)
-
-    @property
-    def tile_rows(self) -> int:
-        return rows_beside(padded(self.width), self.x.itemsize)
-
-    def tile_depth_of(self, features: int) -> int:
-        return feature_tile(features, depth_beside(padded(self.width), self.x.itemsize))
-
-    @property
-    def chunk(self) -> int:
-        return CHUNK if self.sizes[0] <= LONG else LONG_CHUNK
-
-    def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        return torch.empty(shape, dtype=dtype or self.x.dtype, device=self.x.device)
-
-    def walking(self) -> dict[str, Any]:
-        """Constants of the serial kernels."""
-        width = padded(self.width)
-        return {
-            **self.kernel_cell.meta(),
-            **self._common(width),
-            "BT": 16,
-            "MASKED": not self.binary or self.gate.shape[-1] > 1,
-            "GATE_UNITS": self.gate.shape[-1],
-            "HAS_LENGTHS": self.lengths is not None,
-            "num_warps": {16: 2, 32: 4, 64: 8, 128: 8}[width],
-        }
-
-    def _common(self, width: int) -> dict[str, Any]:
-        return {
-            "D": self.width,
-            "BD": width,
-            "SHARED": self.lists.shared,
-            "DECAYS": self.decay is not None,
-            "PRECISION": self.precision,
-        }
-
-    def parallel(self, rows: int) -> dict[str, Any]:
-        """Constants of the parallel kernels that know the cell; tiles of ``rows``."""
-        return {**self.kernel_cell.meta(), **self._common(padded(self.width)), "BM": rows}
-
-    def outputs(self) -> dict[str, Any]:
-        """Constants of the kernels between states and steps."""
-        meta = self._common(padded(self.width))
-        del meta["PRECISION"]
-        return meta | {"C": self.kernel_cell.components, "HAS_LENGTHS": self.lengths is not None}
-
-    def optional(self, tensor: Tensor | None) -> Tensor:
-        """A kernel takes a tensor for every pointer; this one is not read."""
-        return self.lists.first if tensor is None else tensor
-
-
-def padded(width: int) -> int:
-    """Tile width of a head: tensor cores take 16 at least, tiles are powers of two."""
-    return max(16, triton.next_power_of_2(width))
-
-
-def batch_tile(batch: int, most: int) -> int:
-    return min(most, max(16, triton.next_power_of_2(batch)))
-
-
-def feature_tile(features: int, most: int) -> int:
-    return min(most, max(16, triton.next_power_of_2(features)))
-
-
-def rows_beside(width: int, itemsize: int) -> int:
-    """Rows of a tile, when a few tiles of a head's width are held at once."""
-    return max(16, min(128, 16384 // (width * itemsize)))
-
-
-def depth_beside(width: int, itemsize: int) -> int:
-    """Input features taken at a time, when weights for a head's width are held beside."""
-    return max(16, min(64, 8192 // (width * itemsize)))
-
+from .wide import wide_backward_kernel, wide_forward_kernel
 
 # ---------------------------------------------------------------------------- forward
 
 
 def project(scan: Pass) -> Tensor:
     """The drives [rows, S, D] at events."""
-    steps, batch, heads = scan.sizes
+    steps, batch, _ = scan.sizes
     drives = scan.empty(scan.rows, *scan.weight.shape[1:3])
     rows = scan.tile_rows
-    project_kernel[(triton.cdiv(scan.rows_of_a_head, rows), heads)](
+    project_kernel[(triton.cdiv(scan.rows_of_a_head, rows), scan.head_parts)](
         scan.x, scan.weight, scan.bias, scan.lists.time, scan.lists.sequence, scan.lists.first,
         drives, steps, batch, scan.features,
-        S=scan.weight.shape[1], D=scan.width, BD=padded(scan.width), BM=rows,
+        S=scan.weight.shape[1], D=scan.width, BD=scan.tile_width, BM=rows,
         BI=scan.tile_depth_of(scan.features), SHARED=scan.lists.shared, PRECISION=scan.precision,
         num_warps=8, num_stages=3,
     )  # fmt: skip
@@ -171,10 +41,19 @@ def walk_forward(scan: Pass, drives: Tensor, state: Tensor) -> tuple[Tensor, Ten
     batch, heads = scan.sizes[1:]
     states = scan.empty(scan.rows, *state.shape[2:], dtype=state.dtype)
     last = torch.empty_like(state)
-    meta = scan.walking()
-    forward_kernel[(triton.cdiv(batch, meta["BT"]), heads)](
+    tiles = triton.cdiv(batch, WALKED)
+    if scan.wide:
+        meta = scan.walking_wide()
+        counter = torch.zeros(tiles * heads, dtype=torch.int32, device=state.device)
+        wide_forward_kernel[(tiles * meta["TEAM"], heads)](
+            drives, scan.recurrent, scan.unit, scan.gate, scan.lists.time, scan.lists.first, state,
+            states, last, counter, *scan.sizes, **meta,
+        )  # fmt: skip
+        return states, last
+    forward_kernel[(tiles, heads)](
         drives, scan.recurrent, scan.unit, scan.optional(scan.decay), scan.gate, scan.lists.time,
-        scan.lists.first, scan.optional(scan.lengths), state, states, last, *scan.sizes, **meta,
+        scan.lists.first, scan.optional(scan.lengths), state, states, last, *scan.sizes,
+        **scan.walking(),
     )  # fmt: skip
     return states, last
 
@@ -183,8 +62,8 @@ def outputs(scan: Pass, states: Tensor) -> Tensor:
     """y [T, B, N, D] from the states at events."""
     steps, batch, heads = scan.sizes
     y = scan.empty(steps, batch, heads, scan.width)
-    rows = max(16, 4096 // padded(scan.width))
-    output_kernel[(triton.cdiv(steps * batch, rows), heads)](
+    rows = max(16, 4096 // scan.tile_width)
+    output_kernel[(triton.cdiv(steps * batch, rows), scan.head_parts)](
         states, scan.lists.index, scan.lists.first, scan.optional(scan.lengths), y, *scan.sizes,
         BM=rows, **scan.outputs(), num_warps=4,
     )  # fmt: skip
@@ -196,14 +75,13 @@ def outputs(scan: Pass, states: Tensor) -> Tensor:
 
 def linearize(scan: Pass, drives: Tensor, states: Tensor) -> Tensor:
     """Derivatives at events [rows, K, D]."""
-    heads = scan.sizes[2]
     work = scan.empty(scan.rows, scan.kernel_cell.coefficients, scan.width)
     rows = max(16, scan.tile_rows // 2)
-    grid = (triton.cdiv(scan.rows_of_a_head, rows), heads)
+    grid = (triton.cdiv(scan.rows_of_a_head, rows), scan.head_parts)
     linearize_kernel[grid](
         drives, scan.recurrent, scan.unit, scan.optional(scan.decay), scan.lists.time,
-        scan.lists.sequence, scan.lists.first, states, work, *scan.sizes, BI=scan.tile_depth_of(scan.width), **scan.parallel(rows),
-        num_warps=8,
+        scan.lists.sequence, scan.lists.first, states, work, *scan.sizes,
+        BI=scan.tile_depth_of(scan.width), **scan.parallel(rows), num_warps=8,
     )  # fmt: skip
     return work
 
@@ -223,12 +101,12 @@ def segment_sums(
     tiles = triton.cdiv(batch, tile)
     meta = scan.outputs() | {"BT": tile, "CHUNK": scan.chunk}
     suffix = torch.empty_like(grad_y) if each_step else grad_y.new_empty(0)
-    segment_kernel[(chunks, heads, tiles)](
+    segment_kernel[(chunks, scan.head_parts, tiles)](
         grad_y, scan.lists.index, scan.lists.first, scan.optional(scan.lengths), inflow, tail,
         suffix, *scan.sizes, HAS_SUFFIX=each_step, **meta, num_warps=2,
     )  # fmt: skip
     del meta["DECAYS"], meta["HAS_LENGTHS"]
-    join_kernel[(heads, tiles)](
+    join_kernel[(scan.head_parts, tiles)](
         scan.lists.index, scan.lists.first, inflow, tail, *scan.sizes, **meta, num_warps=4
     )
     return inflow, tail, suffix
@@ -237,54 +115,70 @@ def segment_sums(
 def walk_backward(
     scan: Pass, work: Tensor, states: Tensor, inflow: Tensor, grad_last: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients by state, unit and decay; ``work`` and ``inflow`` are overwritten."""
+    """Gradients by state, unit and decay; ``work`` and ``inflow`` are overwritten.
+
+    That by the unit is empty unless the cell spikes.
+    """
     batch, heads = scan.sizes[1:]
-    meta = scan.walking() | {"G": scan.kernel_cell.columns}
-    tiles = triton.cdiv(batch, meta["BT"])
-    components = states.shape[1]
+    cell = scan.kernel_cell
+    tiles = triton.cdiv(batch, WALKED)
+    if scan.wide:
+        flow = grad_last.float() if grad_last.dtype != torch.float32 else grad_last.clone()
+        meta = scan.walking_wide()
+        counter = torch.zeros(tiles * heads, dtype=torch.int32, device=flow.device)
+        wide_backward_kernel[(tiles * meta["TEAM"], heads)](
+            work, scan.recurrent, scan.gate, scan.lists.time, scan.lists.first, inflow, flow,
+            counter, *scan.sizes, G=cell.columns, **meta,
+        )  # fmt: skip
+        none = scan.empty(0)
+        return flow.to(grad_last.dtype), none, none
     grad_state = torch.empty_like(grad_last)
-    by_unit = scan.empty(tiles, *scan.unit.shape, dtype=torch.float32)
-    by_decay = scan.empty(
-        tiles if scan.decay is not None else 0, heads, components, scan.width, dtype=torch.float32
-    )
+    spiking = tiles if cell.spiking else 0
+    by_unit = scan.empty(spiking, *scan.unit.shape, dtype=torch.float32)
+    by_decay = scan.empty(spiking, heads, *states.shape[1:], dtype=torch.float32)
     backward_kernel[(tiles, heads)](
         work, scan.recurrent, scan.unit, scan.optional(scan.decay), scan.gate, scan.lists.time,
         scan.lists.first, scan.optional(scan.lengths), states, inflow, grad_last, grad_state,
-        by_unit, by_decay, *scan.sizes, **meta,
+        by_unit, by_decay, *scan.sizes, G=cell.columns, **scan.walking(),
     )  # fmt: skip
+    if not cell.spiking:
+        return grad_state, by_unit, by_decay
     return grad_state, by_unit.sum(0), by_decay.sum(0)
 
 
-def weight_gradients(scan: Pass, work: Tensor, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """By weight [N, S, D, I], bias [N, S, D] and recurrent [N, S, D, D], in float32."""
+def weight_gradients(
+    scan: Pass, work: Tensor, states: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """By weight [N, S, D, I], bias [N, S, D], recurrent [N, S, D, D] and what is added to its
+    product [N, S, D], in float32."""
     by_weight, by_bias = _over_rows(scan, work, scan.x, scan.features, False)
-    by_recurrent, _ = _over_rows(scan, work, states, scan.width, True)
-    assert by_bias is not None
-    return by_weight, by_bias, by_recurrent
+    by_recurrent, by_inner_bias = _over_rows(scan, work, states, scan.width, True)
+    return by_weight, by_bias, by_recurrent, by_inner_bias
 
 
 def _over_rows(
     scan: Pass, work: Tensor, source: Tensor, features: int, recurrent: bool
-) -> tuple[Tensor, Tensor | None]:
-    steps, batch, heads = scan.sizes
+) -> tuple[Tensor, Tensor]:
+    steps, batch, _ = scan.sizes
     shape, cell = scan.weight.shape[:3], scan.kernel_cell
-    width = padded(scan.width)
+    width = scan.tile_width
     inner = feature_tile(features, rows_beside(width, scan.x.itemsize))
     across = triton.cdiv(features, inner)
     # About two programs for each multiprocessor of a large GPU, but some work for each of them.
-    splits = max(1, min(256 // (heads * across), triton.cdiv(steps * batch, 512)))
+    splits = max(1, min(256 // (scan.head_parts * across), triton.cdiv(steps * batch, 512)))
+    light = cell.drives < 4 and scan.x.itemsize == 2  # else 4 warps spill
     deep = max(16, min(128, 65536 // (4 ** (cell.drives > 1) * width * scan.x.itemsize)))
     total = scan.empty(splits, *shape, features, dtype=torch.float32)
-    bias = scan.empty(0 if recurrent else splits, *shape, dtype=torch.float32)
-    weight_gradient_kernel[(heads, across, splits)](
+    bias = scan.empty(splits, *shape, dtype=torch.float32)
+    weight_gradient_kernel[(scan.head_parts, across, splits)](
         work, source, scan.lists.time, scan.lists.sequence, scan.lists.first, total, bias,
         *scan.sizes, features,
         S=cell.drives, K=cell.coefficients, LAST=(cell.columns if recurrent else cell.drives) - 1,
         D=scan.width, BD=width, CD=cell.components * scan.width, BM=deep, BI=inner, SPLITS=splits,
         SHARED=scan.lists.shared, RECURRENT=recurrent, DECAYS=scan.decay is not None,
-        PRECISION=scan.precision, num_warps=4 if cell.drives < 4 else 8, num_stages=2,
+        PRECISION=scan.precision, num_warps=4 if light else 8, num_stages=2,
     )  # fmt: skip
-    return total.sum(0), None if recurrent else bias.sum(0)
+    return total.sum(0), bias.sum(0)
 
 
 def input_gradient(scan: Pass, work: Tensor) -> Tensor:
@@ -316,9 +210,11 @@ def gate_gradient(
     units = scan.gate.shape[-1]
     tile = batch_tile(batch, scan.tile_rows)
     tiles = triton.cdiv(batch, tile)
-    shape = (tiles, steps) if scan.lists.shared else (steps, batch)
-    grad = scan.empty(*shape, heads, units, dtype=torch.float32)
-    gate_kernel[(heads * tiles * steps,)](
+    lists = scan.gate.shape[1]
+    lead = scan.head_parts // heads if units == 1 else 1
+    lead *= tiles if scan.lists.shared else 1
+    grad = scan.empty(lead, steps, lists, heads, units, dtype=torch.float32)
+    gate_kernel[(scan.head_parts * tiles * steps,)](
         scan.x, scan.weight, scan.bias, scan.recurrent, scan.unit, scan.optional(scan.decay),
         scan.lists.time, scan.lists.index, scan.lists.first, scan.optional(scan.lengths),
         scan.optional(relevant), suffix, states, inflow, tail, grad, *scan.sizes, scan.features,
@@ -326,4 +222,4 @@ def gate_gradient(
         HAS_LENGTHS=scan.lengths is not None, HAS_RELEVANT=relevant is not None,
         **scan.parallel(tile), num_warps=8 if tile > 32 else 4, num_stages=3,
     )  # fmt: skip
-    return grad.sum(0).unsqueeze(1) if scan.lists.shared else grad
+    return grad.sum(0) if lead > 1 else grad[0]

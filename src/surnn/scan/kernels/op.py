@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from . import launch
 from .lists import Lists, make_lists
+from .sizes import Pass
 
 
 def forward_pass(
@@ -121,16 +122,18 @@ def backward_pass(
         wanted = None if relevant is None else relevant.contiguous().view(torch.uint8)
         grad_gate = launch.gate_gradient(scan, suffix, states, inflow, tail, wanted).to(gate.dtype)
     grad_x = launch.input_gradient(scan, work) if x_needs_grad else x.new_empty(0)
-    grad_weight, grad_bias, grad_recurrent = launch.weight_gradients(scan, work, states)
+    grad_weight, grad_bias, grad_recurrent, grad_inner = launch.weight_gradients(scan, work, states)
+    if unit.shape[0] and not scan.kernel_cell.spiking:  # the GRU's b_hn
+        grad_unit = grad_inner[:, -1].unsqueeze(0)
     return (
         grad_x,
         grad_weight.to(weight.dtype),
         grad_bias.to(bias.dtype),
         grad_recurrent.to(recurrent.dtype),
-        grad_unit.to(unit.dtype),
+        grad_unit.to(unit.dtype) if grad_unit.numel() else torch.zeros_like(unit),
         grad_gate,
         grad_state,
-        grad_decay.to(states.dtype if decay is None else decay.dtype),
+        states.new_empty(0) if decay is None else grad_decay.to(decay.dtype),
     )
 
 
@@ -175,7 +178,7 @@ def _(
         if gate_needs_grad
         else gate.new_empty(0),
         torch.empty_like(grad_last, memory_format=torch.contiguous_format),
-        states.new_empty(weight.shape[0], states.shape[1], weight.shape[2])
+        states.new_empty(0)
         if decay is None
         else torch.empty_like(decay, memory_format=torch.contiguous_format),
     )
@@ -194,9 +197,9 @@ def _pass(
     cell: str,
     binary: bool,
     precision: str,
-) -> launch.Pass:
+) -> Pass:
     """Tensors as the kernels read them: contiguous, matrices in x's dtype."""
-    return launch.Pass(
+    return Pass(
         x.contiguous(),
         weight.to(x.dtype).contiguous(),
         bias.contiguous(),
@@ -252,5 +255,5 @@ class EagerScan(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_y, grad_last):
-        return _gradients(ctx, backward_pass, grad_y, grad_last)
+    def backward(ctx, *grads):  # type: ignore[override]
+        return _gradients(ctx, backward_pass, *grads)

@@ -8,7 +8,7 @@ at once, then joined across them.
 import triton
 import triton.language as tl
 
-from .tiles import end_of, list_rows, per_row, units
+from .tiles import end_of, head_and_units, list_rows, per_row, units
 
 
 @triton.jit(do_not_specialize=["T", "B"])
@@ -30,9 +30,8 @@ def output_kernel(
     HAS_LENGTHS: tl.constexpr,
 ):
     """y_t is the state after the last event; 0 past a sequence's end."""
-    n = tl.program_id(1)
+    n, rd = head_and_units(tl.program_id(1), D, BD)
     m = tl.program_id(0) * BM + tl.arange(0, BM)
-    rd = tl.arange(0, BD)
     t, b = m // B, m % B
     inside = m < T * B
     if SHARED:
@@ -100,9 +99,9 @@ def segment_kernel(
     ``TAIL[c]`` is the sum from chunk c's beginning to its first event, ``SUFFIX`` that from every
     step on.
     """
-    chunk, n = tl.program_id(0), tl.program_id(1)
+    chunk = tl.program_id(0)
+    n, rd = head_and_units(tl.program_id(1), D, BD)
     rb = tl.program_id(2) * BT + tl.arange(0, BT)
-    rd = tl.arange(0, BD)
     row, _, stride, _ = list_rows(FIRST, n, rb, B, SHARED)
     end = end_of(LENGTHS, rb, T, B, HAS_LENGTHS)
     total = tl.zeros((BT, BD), tl.float32)
@@ -145,9 +144,8 @@ def join_kernel(
 
     Afterwards ``TAIL[c]`` reaches to the end of the segment that covers chunk c's beginning.
     """
-    n = tl.program_id(0)
+    n, rd = head_and_units(tl.program_id(0), D, BD)
     rb = tl.program_id(1) * BT + tl.arange(0, BT)
-    rd = tl.arange(0, BD)
     row, _, stride, _ = list_rows(FIRST, n, rb, B, SHARED)
     exists = units(rb < B, rd, D, BD)
     tail = TAIL + (((rb.to(tl.int64)) * N + n) * D)[:, None] + rd[None, :]

@@ -49,9 +49,16 @@ def per_row(value, SHARED: tl.constexpr):
 
 
 @triton.jit
+def head_and_units(program, D: tl.constexpr, BD: tl.constexpr):
+    """The head and the units that a program handles: wide heads are cut into tiles of BD units."""
+    parts: tl.constexpr = (D + BD - 1) // BD
+    return program // parts, (program % parts) * BD + tl.arange(0, BD)
+
+
+@triton.jit
 def units(rows_exist, rd, D: tl.constexpr, BD: tl.constexpr):
-    """Mask [rows, BD] of what exists; heads narrower than a tile are padded."""
-    if BD > D:
+    """Mask [rows, BD] of what exists; heads that do not fill their tiles are padded."""
+    if D % BD != 0:
         return rows_exist[:, None] & (rd < D)[None, :]
     else:
         return rows_exist[:, None]
@@ -62,7 +69,7 @@ def load_parts(P, mask, COUNT: tl.constexpr, D: tl.constexpr):
     """COUNT tiles that lie D apart."""
     out = ()
     for i in tl.static_range(COUNT):
-        out = out + (tl.load(P + i * D, mask=mask, other=0.0),)  # noqa: RUF005
+        out = out + (tl.load(P + i * D, mask=mask, other=0.0),)
     return out
 
 
@@ -83,7 +90,7 @@ def load_units(P, n, N, rd, COUNT: tl.constexpr, D: tl.constexpr):
     out = ()
     for i in tl.static_range(COUNT):
         value = tl.load(P + (i * N + n) * D + rd, mask=rd < D, other=0.0)
-        out = out + (value.to(tl.float32)[None, :],)  # noqa: RUF005
+        out = out + (value.to(tl.float32)[None, :],)
     return out
 
 
@@ -93,7 +100,7 @@ def load_decay(P, n, rd, C: tl.constexpr, D: tl.constexpr):
     out = ()
     for i in tl.static_range(C):
         value = tl.load(P + (n * C + i) * D + rd, mask=rd < D, other=1.0)
-        out = out + (value.to(tl.float32)[None, :],)  # noqa: RUF005
+        out = out + (value.to(tl.float32)[None, :],)
     return out
 
 
@@ -129,7 +136,7 @@ def carry(h, decay, gap, C: tl.constexpr):
     gap = gap.to(tl.float32)
     out = ()
     for i in tl.static_range(C):
-        out = out + (h[i] * power(decay[i], gap),)  # noqa: RUF005
+        out = out + (h[i] * power(decay[i], gap),)
     return out
 
 
@@ -170,7 +177,7 @@ def add_products(
         more = ()
         for s in tl.static_range(S):
             w = tl.load(w_rows + s * D * I + i[:, None], mask=w_mask, other=0.0)
-            more = more + (tl.dot(x, w, sums[s], input_precision=PRECISION),)  # noqa: RUF005
+            more = more + (tl.dot(x, w, sums[s], input_precision=PRECISION),)
         sums = more
     return sums
 
@@ -179,7 +186,7 @@ def add_products(
 def zero_tiles(BM: tl.constexpr, BD: tl.constexpr, COUNT: tl.constexpr):
     out = ()
     for _ in tl.static_range(COUNT):
-        out = out + (tl.zeros((BM, BD), tl.float32),)  # noqa: RUF005
+        out = out + (tl.zeros((BM, BD), tl.float32),)
     return out
 
 
@@ -189,5 +196,5 @@ def load_bias(BIAS, n, rd, S: tl.constexpr, D: tl.constexpr):
     out = ()
     for s in tl.static_range(S):
         value = tl.load(BIAS + (n * S + s) * D + rd, mask=rd < D, other=0.0)
-        out = out + (value.to(tl.float32)[None, :],)  # noqa: RUF005
+        out = out + (value.to(tl.float32)[None, :],)
     return out

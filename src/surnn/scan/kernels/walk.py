@@ -19,10 +19,10 @@ from .tiles import (
     load_float,
     load_parts,
     load_units,
+    load_weights,
     longest,
     per_row,
     power,
-    load_weights,
     products,
     store_parts,
     units,
@@ -43,7 +43,7 @@ def blend(kept, new, g, C: tl.constexpr):
     out = ()
     for i in tl.static_range(C):
         between = kept[i] + g * (new[i] - kept[i])
-        out = out + (tl.where(g == 0, kept[i], tl.where(g == 1, new[i], between)),)  # noqa: RUF005
+        out = out + (tl.where(g == 0, kept[i], tl.where(g == 1, new[i], between)),)
     return out
 
 
@@ -51,7 +51,7 @@ def blend(kept, new, g, C: tl.constexpr):
 def choose(condition, a, b, C: tl.constexpr):
     out = ()
     for i in tl.static_range(C):
-        out = out + (tl.where(condition, a[i], b[i]),)  # noqa: RUF005
+        out = out + (tl.where(condition, a[i], b[i]),)
     return out
 
 
@@ -59,7 +59,7 @@ def choose(condition, a, b, C: tl.constexpr):
 def add(a, b, COUNT: tl.constexpr):
     out = ()
     for i in tl.static_range(COUNT):
-        out = out + (a[i] + b[i],)  # noqa: RUF005
+        out = out + (a[i] + b[i],)
     return out
 
 
@@ -67,7 +67,7 @@ def add(a, b, COUNT: tl.constexpr):
 def zeros(like, COUNT: tl.constexpr):
     out = ()
     for _ in tl.static_range(COUNT):
-        out = out + (tl.zeros_like(like),)  # noqa: RUF005
+        out = out + (tl.zeros_like(like),)
     return out
 
 
@@ -75,7 +75,7 @@ def zeros(like, COUNT: tl.constexpr):
 def multiply(a, b, COUNT: tl.constexpr):
     out = ()
     for i in tl.static_range(COUNT):
-        out = out + (a[i] * b[i],)  # noqa: RUF005
+        out = out + (a[i] * b[i],)
     return out
 
 
@@ -84,7 +84,7 @@ def with_first(values, first, COUNT: tl.constexpr):
     """``values`` with another first entry."""
     out = (first,)
     for i in tl.static_range(1, COUNT):
-        out = out + (values[i],)  # noqa: RUF005
+        out = out + (values[i],)
     return out
 
 
@@ -95,7 +95,7 @@ def decay_slopes(adjoint, state, decay, gap, mask, C: tl.constexpr):
     gap = gap.to(tl.float32)
     for i in tl.static_range(1, C):
         slope = tl.where(gap > 0, gap * power(decay[i], gap - 1), 0.0)
-        out = out + (tl.where(mask, adjoint[i] * state[i] * slope, 0.0),)  # noqa: RUF005
+        out = out + (tl.where(mask, adjoint[i] * state[i] * slope, 0.0),)
     return out
 
 
@@ -120,6 +120,7 @@ def forward_kernel(
     S: tl.constexpr,
     C: tl.constexpr,
     P: tl.constexpr,
+    U: tl.constexpr,
     K: tl.constexpr,
     D: tl.constexpr,
     BD: tl.constexpr,
@@ -176,9 +177,7 @@ def forward_kernel(
         if not SHARED:
             new = choose(per_row(k <= count, SHARED), new, h, C)
         h = new
-        store_parts(
-            states + k * stride * (C * D), h, exists & per_row(k <= count, SHARED), C, D
-        )
+        store_parts(states + k * stride * (C * D), h, exists & per_row(k <= count, SHARED), C, D)
         now = after
         after = far
         if DECAYS or MASKED:
@@ -209,7 +208,7 @@ def backward_kernel(
     INFLOW,  # [rows, C, D] float32: sums of output gradients in component 0; inflow out
     GRAD_LAST,  # [B, N, C, D]
     GRAD_STATE,  # [B, N, C, D]
-    GRAD_UNIT,  # [tiles, P, N, D]
+    GRAD_UNIT,  # [tiles, U, N, D]
     GRAD_DECAY,  # [tiles, N, C, D]
     T,
     B,
@@ -219,6 +218,7 @@ def backward_kernel(
     S: tl.constexpr,
     C: tl.constexpr,
     P: tl.constexpr,
+    U: tl.constexpr,
     K: tl.constexpr,
     G: tl.constexpr,
     D: tl.constexpr,
@@ -244,7 +244,7 @@ def backward_kernel(
     work = WORK + row[:, None] * (K * D) + rd[None, :]
     flows = INFLOW + row[:, None] * (C * D) + rd[None, :]
     states = STATES + row[:, None] * (C * D) + rd[None, :]
-    by_unit = zeros(inflow[0], P)
+    by_unit = zeros(inflow[0], U)
     by_decay = zeros(inflow[0], C)
 
     last = longest(count, SHARED)
@@ -293,7 +293,7 @@ def backward_kernel(
             proposal, [v.to(tl.float32) for v in now], before, unit, CELL, CONSTANTS
         )
         store_parts(work + k * stride * (K * D), columns, here, G, D)
-        by_unit = add(by_unit, [tl.where(here, v, 0.0) for v in by_unit_here], P)
+        by_unit = add(by_unit, [tl.where(here, v, 0.0) for v in by_unit_here], U)
         if MASKED:
             kept = [v * (1 - g) for v in a]
             if DECAYS:
@@ -325,11 +325,9 @@ def backward_kernel(
         state = load_float(states, exists, C, D)
         by_decay = add(by_decay, decay_slopes(inflow, state, decay, gap, exists, C), C)
         arriving = carry(inflow, decay, gap, C)
-    store_parts(
-        GRAD_STATE + outside, with_first(arriving, arriving[0] + segment, C), exists, C, D
-    )
-    for p in tl.static_range(P):
-        out = GRAD_UNIT + ((tl.cast(tile, tl.int64) * P + p) * N + n) * D + rd
+    store_parts(GRAD_STATE + outside, with_first(arriving, arriving[0] + segment, C), exists, C, D)
+    for p in tl.static_range(U):
+        out = GRAD_UNIT + ((tl.cast(tile, tl.int64) * U + p) * N + n) * D + rd
         tl.store(out, tl.sum(by_unit[p], 0), mask=rd < D)
     if DECAYS:
         for c in tl.static_range(C):

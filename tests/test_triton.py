@@ -1,0 +1,392 @@
+"""The Triton kernels against ``reference``, on a GPU or in Triton's interpreter.
+
+The interpreter is chosen by ``TRITON_INTERPRET=1`` before Python starts (``make test`` does so in a
+process of its own); there, shapes are tiny. On a GPU (``make test-gpu``) the grid is wide. Memory
+that the kernels did not write holds NaN in all of these tests.
+"""
+
+import dataclasses
+import os
+
+import pytest
+import torch
+
+import surnn
+from conftest import make_inputs, run_with_gradients
+from surnn.cells import CELLS
+from surnn.scan import ScanInputs, reference, scan
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+ON_GPU = torch.cuda.is_available() and not INTERPRETED
+DEVICE = "cuda" if ON_GPU else "cpu"
+
+pytestmark = [
+    pytest.mark.skipif(not (INTERPRETED or ON_GPU), reason="needs a GPU or TRITON_INTERPRET=1"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.*"),  # numpy, on masked values
+]
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="for TRITON_INTERPRET=1")
+needs_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+
+# Relative error, by what the matrix products are made in.
+TOLERANCE = {"ieee": 1e-5, "tf32": 4e-3, torch.float16: 4e-3, torch.bfloat16: 2.5e-2}
+SPIKING = ("lif", "alif")
+
+
+@pytest.fixture(autouse=True)
+def _poisoned_memory():
+    """What is allocated and not written is NaN, or a very large number."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def tf32():
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def converted(inputs: ScanInputs, dtype: torch.dtype, device: str, **changed) -> ScanInputs:
+    values = {}
+    for field in dataclasses.fields(inputs):
+        value = getattr(inputs, field.name)
+        if isinstance(value, torch.Tensor):
+            needs_grad = value.requires_grad
+            value = value.detach().to(device)
+            if value.is_floating_point():
+                value = value.to(dtype).requires_grad_(needs_grad)
+        values[field.name] = value
+    return ScanInputs(**{**values, **changed})
+
+
+def kernels(inputs: ScanInputs):
+    return scan(inputs, "triton")
+
+
+def assert_kernels_equal_reference(
+    inputs: ScanInputs, dtype=torch.float32, tolerance=TOLERANCE["ieee"]
+) -> dict[str, torch.Tensor]:
+    low = converted(inputs, dtype, DEVICE)
+    exact = converted(low, torch.float64, "cpu")  # of the very numbers that the kernels get
+    found = {k: v.cpu() for k, v in run_with_gradients(kernels, low).items()}
+    expected = run_with_gradients(reference.scan, exact)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        error = (found[name].double() - value).norm() / value.norm().clamp(min=1e-6)
+        assert error <= tolerance, f"{name}: relative error {error:.1e}, tolerance {tolerance:.1e}"
+    return found
+
+
+# ------------------------------------------------------------------ everywhere
+
+SMALL = {"plain": {}, "per sequence": {"per_sequence": True}, "per unit": {"per_unit": True}}
+
+
+@interpreted  # a GPU runs the same at larger sizes below, and every variant takes time to compile
+@pytest.mark.parametrize("cell", sorted(CELLS))
+@pytest.mark.parametrize("kind", SMALL)
+def test_small(cell, kind):
+    assert_kernels_equal_reference(
+        make_inputs(cell, adaptation_goes_on=cell == "alif", **SMALL[kind])
+    )
+
+
+@interpreted
+@pytest.mark.parametrize("cell", sorted(CELLS))
+@pytest.mark.parametrize("per_unit", [False, True])
+def test_lengths(cell, per_unit):
+    lengths = torch.tensor([11, 1, 6])
+    inputs = make_inputs(cell, per_sequence=True, per_unit=per_unit, lengths=lengths)
+    assert_kernels_equal_reference(inputs)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm", "alif"])
+def test_soft_gates(cell):
+    assert_kernels_equal_reference(make_inputs(cell, binary=False, per_unit=True))
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm", "rnn_tanh"])
+@pytest.mark.parametrize("kind", ["plain", "per unit", "lengths"])
+def test_heads_that_do_not_fit_on_chip(cell, kind):
+    options = SMALL.get(kind, {"per_sequence": True, "lengths": torch.tensor([5, 1, 3])})
+    assert_kernels_equal_reference(make_inputs(cell, steps=5, heads=1, width=130, **options))
+
+
+@pytest.mark.parametrize("schedule", ["never", "always", "first", "last", "uneven"])
+@pytest.mark.parametrize("per_sequence", [False, True])
+def test_schedules(schedule, per_sequence):
+    gate = torch.zeros(9, 3 if per_sequence else 1, 2, 1)
+    if schedule == "always":
+        gate[:] = 1
+    elif schedule == "first":
+        gate[0] = 1
+    elif schedule == "last":
+        gate[-1] = 1
+    elif schedule == "uneven":
+        gate[:, 0, 0] = 1
+        gate[4, -1, 1] = 1
+    assert_kernels_equal_reference(make_inputs("gru", steps=9, gate=gate))
+
+
+def test_segments_longer_than_a_chunk():
+    """Output gradients of one segment are summed over several chunks of steps."""
+    gate = torch.zeros(200, 2, 2, 1)
+    gate[3, 0, 0] = gate[150, 0, 0] = gate[64, 1, 0] = gate[127, 1, 1] = gate[128, 0, 1] = 1
+    assert_kernels_equal_reference(make_inputs("gru", steps=200, batch=2, gate=gate))
+
+
+@pytest.mark.parametrize("cell", ["gru", "alif"])
+def test_only_relevant_steps_get_a_gate_gradient(cell):
+    inputs = make_inputs(cell, per_sequence=True)
+    relevant = torch.rand(inputs.gate.shape[:3]) < 0.3
+    low = converted(inputs, torch.float32, DEVICE, relevant=relevant.to(DEVICE))
+    found = run_with_gradients(kernels, low)["dgate"].cpu()
+    expected = run_with_gradients(reference.scan, inputs)["dgate"]
+    assert torch.allclose(found[relevant].double(), expected[relevant], rtol=1e-4, atol=1e-5)
+    assert (found[~relevant.any(1)[:, None].expand_as(relevant)] == 0).all()
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm", "rnn_tanh"])
+def test_carry_is_exact(cell):
+    inputs = converted(make_inputs(cell, steps=40, rate=0.3, per_unit=True), torch.float32, DEVICE)
+    y, _ = kernels(inputs)
+    closed = (inputs.gate == 0).expand_as(y)
+    before = torch.cat((inputs.state[None, :, :, 0], y[:-1]))
+    assert torch.equal(y[closed], before[closed])
+    assert (y[~closed] != before[~closed]).any()
+
+
+def test_a_closed_unit_does_not_read_nan():
+    gate = torch.ones(9, 1, 2, 1)
+    gate[4] = 0
+    inputs = make_inputs("gru", steps=9, gate=gate)
+    inputs.x.data[4] = float("nan")
+    found = run_with_gradients(kernels, converted(inputs, torch.float32, DEVICE))
+    for name in ("y", "last", "dgate", "dstate", "drecurrent", "dweight"):
+        assert found[name].isfinite().all(), name
+    assert (found["dgate"][4] == 0).all()
+
+
+def test_recompute_keeps_less_and_changes_nothing():
+    inputs = converted(make_inputs("gru"), torch.float32, DEVICE)
+    plain = run_with_gradients(kernels, inputs)
+    again = run_with_gradients(kernels, dataclasses.replace(inputs, recompute=True))
+    assert all(torch.equal(plain[k], again[k]) for k in plain)
+
+    def kept(recompute: bool) -> int:
+        total = 0
+
+        def pack(t):
+            nonlocal total
+            total += t.untyped_storage().nbytes()
+            return t
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            kernels(dataclasses.replace(inputs, recompute=recompute))
+        return total
+
+    events = sum(int(n) for n in (inputs.gate != 0).flatten(0, 1).sum(0)) * 3
+    assert kept(False) - kept(True) >= events * 3 * 3 * 4  # drives: S * D floats an event
+
+
+@pytest.mark.parametrize("per_sequence", [False, True])
+def test_room(per_sequence):
+    inputs = make_inputs("gru", steps=40, rate=0.3, per_sequence=per_sequence)
+    inputs = converted(inputs, torch.float32, DEVICE)
+    free = run_with_gradients(kernels, inputs)
+    roomy = run_with_gradients(kernels, dataclasses.replace(inputs, max_rate=0.6))
+    assert all(torch.equal(free[k], roomy[k]) for k in free)
+    y, last = kernels(dataclasses.replace(inputs, max_rate=0.1))
+    assert y.isnan().all()
+    assert last.isnan().all()
+
+
+def test_gradients_that_nobody_asks_for():
+    inputs = converted(make_inputs("gru"), torch.float32, DEVICE)
+    everything = run_with_gradients(kernels, inputs)
+    some = dataclasses.replace(inputs, x=inputs.x.detach(), gate=inputs.gate.detach())
+    y, last = kernels(some)
+    weights = torch.Generator().manual_seed(1)
+    loss = (y * torch.randn(y.shape, generator=weights).to(y)).sum()
+    loss = loss + (last * torch.randn(last.shape, generator=weights).to(last)).sum()
+    (grad,) = torch.autograd.grad(loss, [some.recurrent])
+    assert torch.equal(grad, everything["drecurrent"])
+    (grad,) = torch.autograd.grad(kernels(some)[1].sum(), [some.weight])  # the last state alone
+    assert grad.isfinite().all()
+
+
+def test_no_second_derivative_but_an_error_that_says_so():
+    inputs = converted(make_inputs("gru"), torch.float32, DEVICE)
+    (grad,) = torch.autograd.grad(kernels(inputs)[0].square().sum(), [inputs.x], create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"dtype": torch.float64}, "not in torch.float64"),
+        ({"width": 513}, "at most 512 units in torch.bfloat16, these have 513"),
+        ({"cell": "alif", "width": 129}, "at most 128 units, these have 129"),
+    ],
+)
+def test_refusals_say_why(options, reason):
+    cell, dtype = options.get("cell", "gru"), options.get("dtype", torch.bfloat16)
+    inputs = make_inputs(cell, width=options.get("width", 3), steps=2, requires_grad=False)
+    with pytest.raises(ValueError, match=reason):
+        kernels(converted(inputs, dtype, DEVICE))
+
+
+def test_operator():
+    """Fakes, schemas and gradients as torch wants them."""
+    from surnn.scan.kernels.op import triton_forward  # noqa: PLC0415
+
+    inputs = converted(make_inputs("gru", steps=5), torch.float32, DEVICE)
+    arguments = (
+        *(inputs.x, inputs.weight, inputs.bias, inputs.recurrent, inputs.unit, inputs.gate),
+        *(inputs.state, None, None, None, "gru", True, "ieee", False, 2 * 7),
+    )
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(triton_forward, arguments, test_utils=checks)
+
+
+# ------------------------------------------------------------------ on a GPU
+
+
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+OTHER_CELLS = [
+    *(("lstm", 20, FP32), ("lstm", 64, BF16), ("lstm", 128, BF16)),
+    *(("rnn_tanh", 32, FP16), ("rnn_tanh", 128, FP32), ("rnn_relu", 64, FP32)),
+    *(("gru", 256, BF16), ("gru", 200, FP32), ("lstm", 128, FP32), ("lstm", 256, FP16)),
+]
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    ("cell", "width", "dtype"),
+    [("gru", w, dtype) for w in (1, 16, 20, 32, 64, 128) for dtype in (BF16, FP16, FP32)]
+    + OTHER_CELLS,
+)
+def test_widths_and_dtypes(cell, width, dtype, tf32):
+    shape = {"batch": 33, "features": 17, "per_sequence": True}
+    if width % 32 == 0:
+        shape = {"batch": 130, "features": 130, "heads": 3}
+    inputs = make_inputs(cell, steps=67, width=width, **shape)
+    assert_kernels_equal_reference(inputs, dtype, TOLERANCE.get(dtype, TOLERANCE["tf32"]))
+
+
+@needs_gpu
+@pytest.mark.parametrize("cell", sorted(CELLS))
+@pytest.mark.parametrize("kind", [*SMALL, "lengths", "per sequence and unit"])
+def test_float32_wide(cell, kind):
+    options = SMALL.get(kind, {"per_sequence": True, "per_unit": kind != "lengths"})
+    if kind == "lengths":
+        options["lengths"] = torch.randint(1, 71, (37,))
+    inputs = make_inputs(cell, steps=70, batch=37, width=20, features=33, rate=0.3, **options)
+    tolerance = 1e-4 if cell in SPIKING else TOLERANCE["ieee"]
+    assert_kernels_equal_reference(inputs, tolerance=tolerance)
+
+
+@needs_gpu
+@pytest.mark.parametrize("cell", sorted(CELLS))
+def test_repeats_bit_for_bit(cell):
+    inputs = make_inputs(cell, steps=150, batch=70, width=32, features=33, requires_grad=True)
+    inputs = converted(inputs, torch.bfloat16, DEVICE)
+    first, second = (run_with_gradients(kernels, inputs) for _ in range(2))
+    assert all(torch.equal(first[k], second[k]) for k in first)
+
+
+@needs_gpu
+def test_a_new_length_or_batch_compiles_nothing():
+    from surnn.scan.kernels import gate, walk  # noqa: PLC0415
+
+    def compiled() -> int:
+        found = (walk.forward_kernel, walk.backward_kernel, gate.gate_kernel)
+        return sum(len(k.device_caches[torch.cuda.current_device()][0]) for k in found)
+
+    layer = surnn.SuGRU(32, 64, heads=4, backend="triton").cuda()
+    counts = []
+    for steps, batch in ((64, 64), (100, 33), (77, 129), (1, 50)):
+        layer(torch.randn(steps, batch, 32, device="cuda"))[0].sum().backward()
+        counts.append(compiled())
+    # Tiles of the gate kernel have two sizes, by batch; nothing else may depend on it.
+    assert counts[0] == counts[2]
+    assert counts[-1] - counts[0] <= 1
+
+
+@needs_gpu
+@pytest.mark.parametrize("gate", ["rhythm", "ssm"])
+def test_no_host_synchronisation_with_a_max_rate(gate):
+    layer = surnn.SuGRU(32, 64, num_layers=2, heads=4, gate=gate, max_rate=0.9).cuda()
+    x = torch.randn(50, 20, 32, device="cuda", requires_grad=True)
+    layer(x)[0].sum().backward()
+    torch.use_deterministic_algorithms(False)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        layer(x)[0].sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@needs_gpu
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_a_training_step_as_one_cuda_graph(cell):
+    """Three layers, loss, backward and AdamW: captured once, replayed, equal to eager."""
+    torch.use_deterministic_algorithms(False)
+    kind = {"gru": surnn.SuGRU, "lstm": surnn.SuLSTM}[cell]
+
+    def build():
+        torch.manual_seed(0)
+        gate = surnn.Rhythm(rate=0.2, horizon=100)
+        layer = kind(16, 64, num_layers=3, heads=4, gate=gate, max_rate=0.5).cuda()
+        return layer, torch.optim.AdamW(layer.parameters(), lr=1e-3, capturable=True)
+
+    x = torch.randn(100, 24, 16, device="cuda")
+    target = torch.randn(100, 24, 64, device="cuda")
+
+    def step(layer, optimizer):
+        optimizer.zero_grad(set_to_none=True)
+        loss = (layer(x)[0] - target).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    layer, optimizer = build()
+    eager = [step(layer, optimizer).item() for _ in range(6)]
+    layer, optimizer = build()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        losses = [step(layer, optimizer).item() for _ in range(3)]
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    optimizer.zero_grad(set_to_none=True)
+    with torch.cuda.graph(graph):
+        loss = step(layer, optimizer)
+    for _ in range(3):
+        graph.replay()
+        losses.append(loss.item())
+    assert losses == eager
+
+
+@needs_gpu
+def test_auto_chooses_the_kernels():
+    assert surnn.SuGRU(8, 64, heads=4).cuda().chosen_backend == "triton"
+    assert surnn.SuGRU(8, 64, heads=4).cuda().double().chosen_backend == "events"
+    assert surnn.SuGRU(8, 256).cuda().chosen_backend == "triton"
+    assert surnn.SuGRU(8, 520).cuda().chosen_backend == "events"
+    assert surnn.SuGRU(8, 64, heads=4).chosen_backend == "events"  # on the CPU
+
+
+@needs_gpu
+def test_autocast_makes_products_in_half_precision_and_keeps_the_state_whole():
+    layer = surnn.SuGRU(9, 64, heads=4, gate="rhythm").cuda()
+    x = torch.randn(100, 8, 9, device="cuda")
+    y, _ = layer(x)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        half, h_n = layer(x)
+    half.float().sum().backward()
+    assert (half.dtype, h_n.dtype) == (torch.bfloat16, torch.float32)
+    assert (half.float() - y).norm() / y.norm() < TOLERANCE[torch.bfloat16]
