@@ -252,13 +252,37 @@ def test_operator():
     torch.library.opcheck(triton_forward, arguments, test_utils=checks)
 
 
+@pytest.mark.parametrize(("steps", "gates"), [(1, 1), (70, 3), (600, 9)])
+def test_sinusoids(steps, gates):
+    """The rhythm in one kernel is the rhythm; also very late on its clock."""
+    from surnn.gates.sinusoids import FusedSinusoids  # noqa: PLC0415
+
+    gate = surnn.Rhythm(frequencies=20).bind(gates).to(DEVICE)
+    omega = gate.angular_frequency()
+    parameters = [gate.amplitude, gate.phase, gate.bias]
+    for start in (1, 10**9):
+        t = torch.arange(start, start + steps, device=DEVICE)[:, None]
+        found = FusedSinusoids.apply(t, omega, *parameters)
+        expected = gate.wave(t) + gate.bias.double()
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+        by = torch.randn_like(expected)
+        grads = torch.autograd.grad(found, parameters, by)
+        for a, b in zip(grads, torch.autograd.grad(expected, parameters, by), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+    first = FusedSinusoids.apply(t[-1:], omega, *parameters)
+    assert torch.equal(first, found[-1:])  # a stream sees what the whole sequence saw
+    twice = FusedSinusoids.apply(t, omega, *parameters).square().sum()
+    (grad,) = torch.autograd.grad(twice, [gate.phase], create_graph=True)
+    assert torch.autograd.grad(grad.sum(), [gate.phase])[0].isfinite().all()
+
+
 # ------------------------------------------------------------------ on a GPU
 
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 OTHER_CELLS = [
     *(("lstm", 20, FP32), ("lstm", 64, BF16), ("lstm", 128, BF16)),
-    *(("rnn_tanh", 32, FP16), ("rnn_tanh", 128, FP32), ("rnn_relu", 64, FP32)),
+    *(("rnn_tanh", 32, FP16), ("rnn_tanh", 128, FP32)),
     *(("gru", 256, BF16), ("gru", 200, FP32), ("lstm", 128, FP32), ("lstm", 256, FP16)),
 ]
 
@@ -308,15 +332,14 @@ def test_a_new_length_or_batch_compiles_nothing():
 
     layer = surnn.SuGRU(32, 64, heads=4, backend="triton").cuda()
     counts = []
-    for steps, batch in ((64, 64), (100, 33), (77, 129), (1, 50)):
+    for steps, batch in ((64, 64), (100, 33), (77, 50), (1, 61)):
         layer(torch.randn(steps, batch, 32, device="cuda"))[0].sum().backward()
         counts.append(compiled())
-    # Tiles of the gate kernel have two sizes, by batch; nothing else may depend on it.
-    assert counts[0] == counts[2]
-    assert counts[-1] - counts[0] <= 1
+    assert len(set(counts)) == 1
 
 
 @needs_gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("gate", ["rhythm", "ssm"])
 def test_no_host_synchronisation_with_a_max_rate(gate):
     layer = surnn.SuGRU(32, 64, num_layers=2, heads=4, gate=gate, max_rate=0.9).cuda()
@@ -331,6 +354,7 @@ def test_no_host_synchronisation_with_a_max_rate(gate):
 
 
 @needs_gpu
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node")  # of the warm-up's side stream
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_a_training_step_as_one_cuda_graph(cell):
     """Three layers, loss, backward and AdamW: captured once, replayed, equal to eager."""

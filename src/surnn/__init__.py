@@ -1,28 +1,31 @@
-"""Selective-update RNNs: recurrent layers whose units update or carry their state exactly."""
+"""Selective-update RNNs: recurrent layers whose units update or carry their state exactly.
 
-from .cells import Cell as Cell
-from .cells import Linearization as Linearization
-from .cells import register_cell as register_cell
-from .gates import AlwaysOpen as AlwaysOpen
-from .gates import EveryN as EveryN
-from .gates import FixedRandom as FixedRandom
-from .gates import FixedRhythm as FixedRhythm
-from .gates import Gate as Gate
-from .gates import InputGate as InputGate
-from .gates import Rhythm as Rhythm
-from .gates import Schedule as Schedule
-from .gates import Spectral as Spectral
-from .gates import Spline as Spline
-from .gates import SSMGate as SSMGate
-from .gates import Table as Table
-from .gates import Threshold as Threshold
-from .gates import WarpedRhythm as WarpedRhythm
-from .layers import SelectiveLayer as SelectiveLayer
-from .layers import SuGRU as SuGRU
-from .layers import SuLSTM as SuLSTM
-from .layers import SuRNN as SuRNN
-from .layers import SuSNN as SuSNN
-from .state import SuState as SuState
-from .surrogate import Surrogate as Surrogate
+Public names live in :mod:`surnn.api` and are loaded with the first one that is used, so that the
+command ``surnn --help`` need not wait for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import *  # noqa: F403
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith("_"):
+        _load()
+        if name in globals():
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    _load()
+    return sorted(globals())
+
+
+def _load() -> None:
+    public = vars(import_module(".api", __name__))
+    globals().update({k: v for k, v in public.items() if not k.startswith("_")})

@@ -183,7 +183,8 @@ class Gate(nn.Module, ABC):
                 f"{type(self).__name__}.preactivation gave {list(a.shape)}; its last dimension "
                 f"must be the gate's width, {self.width}, or 1"
             )
-        a = a.expand(*torch.broadcast_shapes(a.shape, (t.shape[0], 1, self.width)))
+        if a.shape[-1] != self.width or a.shape[0] != t.shape[0] or a.dim() != 3:
+            a = a.expand(*torch.broadcast_shapes(a.shape, (t.shape[0], 1, self.width)))
         if self.frozen:
             a = a.detach()
         g = self._threshold(a)

@@ -5,11 +5,13 @@ by whole cycles. That costs nothing, since a schedule is shared by the batch.
 """
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..eager import has_triton, is_traced
 from ..surrogate import Surrogate
 from .base import Gate, bias_for_rate
 
@@ -48,6 +50,26 @@ class ClockGate(Gate):
         if self.horizon > _CALIBRATION_STEPS:
             t = t[torch.linspace(0, self.horizon - 1, _CALIBRATION_STEPS).long()]
         self.bias.copy_(bias_for_rate(self.wave(t[:, None])[:, 0], self.rate))
+
+
+def frequency_grid(
+    min_period: float, max_period: float, count: int, device: torch.device
+) -> Tensor:
+    """ω_k = 2π / P_k, P log-spaced: made from two numbers, so no cast can bend it."""
+    low, high = math.log2(min_period), math.log2(max_period)
+    exponent = torch.linspace(low, high, count, dtype=torch.float64, device=device)
+    return 2 * math.pi * torch.exp2(-exponent)
+
+
+_grid_on = cache(frequency_grid)
+
+
+def sinusoids(tau: Tensor, omega: Tensor, amplitude: Tensor, phase: Tensor) -> Tensor:
+    """Σ_k α_ik sin(ω_k τ + φ_ik) at times τ [T, b], as two matrix products, in float64."""
+    angle = tau.unsqueeze(-1) * omega
+    amplitude, phase = amplitude.double(), phase.double()
+    by_sin = functional.linear(angle.sin(), amplitude * phase.cos())
+    return by_sin + functional.linear(angle.cos(), amplitude * phase.sin())
 
 
 class Rhythm(ClockGate):
@@ -103,10 +125,7 @@ class Rhythm(ClockGate):
         self._calibrate_bias(width)
 
     def _grid(self, device: torch.device) -> Tensor:
-        """ω_k = 2π / P_k, P log-spaced: made from two numbers, so no cast can bend it."""
-        low, high = math.log2(self.min_period), math.log2(self.max_period)
-        exponent = torch.linspace(low, high, self.frequencies, dtype=torch.float64, device=device)
-        return 2 * math.pi * torch.exp2(-exponent)
+        return frequency_grid(self.min_period, self.max_period, self.frequencies, device)
 
     def angular_frequency(self) -> Tensor:
         """ω [K] in float64, learned or not."""
@@ -114,15 +133,21 @@ class Rhythm(ClockGate):
             return self.omega.double()
         return self._grid(self.amplitude.device)
 
+    def preactivation(self, t, x, memory):
+        if type(self).wave is not Rhythm.wave or self.train_frequencies:
+            return super().preactivation(t, x, memory)
+        if not t.is_cuda or is_traced(t) or not has_triton():
+            return super().preactivation(t, x, memory)
+        from .sinusoids import FusedSinusoids  # noqa: PLC0415 (triton is not everywhere)
+
+        omega = _grid_on(self.min_period, self.max_period, self.frequencies, t.device)
+        return FusedSinusoids.apply(t, omega, self.amplitude, self.phase, self.bias), memory
+
     def wave(self, t):
         return self._sinusoids(t.double())
 
     def _sinusoids(self, tau: Tensor) -> Tensor:
-        """Σ_k α_ik sin(ω_k τ + φ_ik) at times τ [T, b], as two matrix products."""
-        angle = tau.unsqueeze(-1) * self.angular_frequency()
-        amplitude, phase = self.amplitude.double(), self.phase.double()
-        by_sin = functional.linear(angle.sin(), amplitude * phase.cos())
-        return by_sin + functional.linear(angle.cos(), amplitude * phase.sin())
+        return sinusoids(tau, self.angular_frequency(), self.amplitude, self.phase)
 
 
 class WarpedRhythm(Rhythm):

@@ -4,7 +4,6 @@ Every backend computes the same function and the same gradients as ``reference``
 page says otherwise (:mod:`surnn.scan.onepass` does). See :mod:`surnn.scan.contract` for shapes.
 """
 
-import importlib.util
 import os
 from types import ModuleType
 from typing import Literal
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..cells import Cell
+from ..eager import has_triton
 from . import events, onepass, reference
 from .contract import EventList as EventList
 from .contract import ScanInputs as ScanInputs
@@ -26,7 +26,7 @@ def check_backend(name: str) -> None:
     """Raise ValueError unless ``name`` is a backend that this installation has."""
     if name not in BACKENDS:
         raise ValueError(f"unknown backend {name!r}; choose one of {', '.join(BACKENDS)}")
-    if name == "triton" and _has_triton() is False:
+    if name == "triton" and not has_triton():
         raise ValueError(
             "backend 'triton' needs the package triton, which is not installed (torch's builds for "
             "CUDA bring it); use backend='events', which computes the same on any device, or 'auto'"
@@ -47,7 +47,7 @@ def choose(
         return backend
     if (
         device.type == "cuda"
-        and _has_triton()
+        and has_triton()
         and _kernels().unsupported(cell, width, dtype, state_dtype) is None
     ):
         return "triton"
@@ -72,10 +72,6 @@ def scan(inputs: ScanInputs, backend: str = "auto") -> tuple[Tensor, Tensor]:
     if reason is not None:
         raise ValueError(f"backend {chosen!r} cannot run this layer: {reason}; use 'events'")
     return backend_module.scan(inputs)
-
-
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 def _kernels() -> ModuleType:

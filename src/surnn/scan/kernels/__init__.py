@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from ...cells import Cell
+from ...eager import is_traced
 from ..contract import ScanInputs
 from .cells import kernel_cell
 from .op import EagerScan, triton_forward
@@ -59,7 +60,7 @@ def scan(inputs: ScanInputs) -> tuple[Tensor, Tensor]:
             "run the batch in parts"
         )
     room = 0
-    traced = _traced(inputs.x)
+    traced = is_traced(inputs.x)
     if inputs.max_rate is not None or traced or _captured(inputs.x):
         rate = 1.0 if inputs.max_rate is None else inputs.max_rate
         room = lists * heads * (min(steps, int(rate * steps) + 1) + 2)
@@ -83,13 +84,6 @@ def scan(inputs: ScanInputs) -> tuple[Tensor, Tensor]:
         room,
     )
     return y, last
-
-
-def _traced(x: Tensor) -> bool:
-    """Whether someone looks on who needs an operator: a compiler, or a tensor that is not real."""
-    if torch.compiler.is_compiling() or x.device.type == "meta":
-        return True
-    return type(x) not in (Tensor, torch.nn.Parameter)
 
 
 def _captured(x: Tensor) -> bool:

@@ -1,0 +1,8 @@
+"""``python -m surnn`` is the command ``surnn``."""
+
+import sys
+
+from .cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
