@@ -5,7 +5,7 @@ BIN := .venv/bin
 # One thread a process: tests are many and small, and run in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-gpu check format bench clean
+.PHONY: help demo test test-gpu check format bench bench-gpu clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -28,6 +28,9 @@ check: .venv/ready ## lint, formatting, types
 format: .venv/ready ## mend formatting and what lint can mend itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench-gpu: ## time training steps on a GPU, beside cuDNN: make bench-gpu PYTHON=python3
+	PYTHONPATH=src:$$PYTHONPATH $(PYTHON) -m surnn bench
 
 bench: .venv/ready ## time a training step on this CPU: events, reference, nn.GRU
 	$(BIN)/python benchmarks/cpu_events.py

@@ -19,7 +19,12 @@ X = torch.zeros(STEPS, BATCH, FEATURES)
         (lambda: SuGRU(5, 0), ValueError, "hidden_size must be a positive integer, got 0"),
         (lambda: SuGRU(5, 12, dropout=1.5), ValueError, "dropout is a probability"),
         (lambda: SuGRU(5, 12, backend="cuda"), ValueError, "choose one of auto, reference, ev"),
-        (lambda: SuGRU(5, 12, backend="triton"), ValueError, "use backend='events'"),
+        (
+            lambda: SuGRU(5, 12, backend="triton")(torch.zeros(3, 2, 5)),
+            ValueError,
+            "run on a CUDA device and x is on cpu",
+        ),
+        (lambda: SuGRU(5, 12, max_rate=0.0), ValueError, "between 0 and 1, got 0.0"),
         (lambda: SuGRU(5, 12, nonfinite="warn"), ValueError, "'propagate' or 'raise'"),
         (lambda: SuGRU(5, 12, 2, gate=["open"]), ValueError, "1 gates for 2 layers"),
         (lambda: SuGRU(5, 12, expand=2, groups=2), ValueError, "do not divide in_features 5"),

@@ -14,10 +14,11 @@ import torch
 import surnn
 from conftest import make_inputs, run_with_gradients
 from surnn.cells import CELLS
+from surnn.eager import has_triton
 from surnn.scan import ScanInputs, reference, scan
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-ON_GPU = torch.cuda.is_available() and not INTERPRETED
+INTERPRETED = has_triton() and os.environ.get("TRITON_INTERPRET") == "1"
+ON_GPU = has_triton() and torch.cuda.is_available() and not INTERPRETED
 DEVICE = "cuda" if ON_GPU else "cpu"
 
 pytestmark = [

@@ -54,6 +54,7 @@ class KernelCell:
             "P": self.units,
             "U": self.units if self.spiking else 0,
             "K": self.coefficients,
+            "G": self.columns,
             "CONSTANTS": self.constants,
         }
 

@@ -101,6 +101,7 @@ def linearize_kernel(
     P: tl.constexpr,
     U: tl.constexpr,
     K: tl.constexpr,
+    G: tl.constexpr,
     D: tl.constexpr,
     BD: tl.constexpr,
     BM: tl.constexpr,

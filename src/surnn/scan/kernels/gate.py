@@ -83,6 +83,7 @@ def gate_kernel(
     P: tl.constexpr,
     U: tl.constexpr,
     K: tl.constexpr,
+    G: tl.constexpr,
     D: tl.constexpr,
     BD: tl.constexpr,
     BM: tl.constexpr,

@@ -128,7 +128,7 @@ def walk_backward(
         counter = torch.zeros(tiles * heads, dtype=torch.int32, device=flow.device)
         wide_backward_kernel[(tiles * meta["TEAM"], heads)](
             work, scan.recurrent, scan.gate, scan.lists.time, scan.lists.first, inflow, flow,
-            counter, *scan.sizes, G=cell.columns, **meta,
+            counter, *scan.sizes, **meta,
         )  # fmt: skip
         none = scan.empty(0)
         return flow.to(grad_last.dtype), none, none
@@ -139,7 +139,7 @@ def walk_backward(
     backward_kernel[(tiles, heads)](
         work, scan.recurrent, scan.unit, scan.optional(scan.decay), scan.gate, scan.lists.time,
         scan.lists.first, scan.optional(scan.lengths), states, inflow, grad_last, grad_state,
-        by_unit, by_decay, *scan.sizes, G=cell.columns, **scan.walking(),
+        by_unit, by_decay, *scan.sizes, **scan.walking(),
     )  # fmt: skip
     if not cell.spiking:
         return grad_state, by_unit, by_decay

@@ -122,6 +122,7 @@ def forward_kernel(
     P: tl.constexpr,
     U: tl.constexpr,
     K: tl.constexpr,
+    G: tl.constexpr,
     D: tl.constexpr,
     BD: tl.constexpr,
     BT: tl.constexpr,

@@ -80,6 +80,7 @@ def wide_forward_kernel(
     P: tl.constexpr,
     U: tl.constexpr,
     K: tl.constexpr,
+    G: tl.constexpr,
     D: tl.constexpr,
     BD: tl.constexpr,
     KD: tl.constexpr,
