@@ -277,6 +277,30 @@ def test_sinusoids(steps, gates):
     assert torch.autograd.grad(grad.sum(), [gate.phase])[0].isfinite().all()
 
 
+@pytest.mark.parametrize(("steps", "features", "gates"), [(1, 1, 1), (70, 33, 5), (300, 130, 17)])
+def test_gate_projection(steps, features, gates):
+    """A linear map in float32; rows with NaN give NaN, and no gradient to the weights."""
+    from surnn.gates.projection import FusedProjection  # noqa: PLC0415
+
+    x = torch.randn(steps, 3, features, device=DEVICE, requires_grad=True)
+    weight = torch.randn(gates, features, device=DEVICE, requires_grad=True)
+    bias = torch.randn(gates, device=DEVICE, requires_grad=True)
+    by = torch.randn(steps, 3, gates, device=DEVICE)
+    found = FusedProjection.apply(x, weight, bias)
+    expected = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+    grads = torch.autograd.grad(found, (x, weight, bias), by)
+    for a, b in zip(grads, torch.autograd.grad(expected, (x, weight, bias), by), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+    with torch.no_grad():
+        x[0, 1, 0] = float("nan")
+    spoiled = FusedProjection.apply(x, weight, bias)
+    assert spoiled[0, 1].isnan().all()
+    assert spoiled.isfinite().flatten(0, 1).all(-1).sum() == 3 * steps - 1
+    by[0, 1] = 0
+    assert all(v.isfinite().all() for v in torch.autograd.grad(spoiled, (x, weight, bias), by))
+
+
 # ------------------------------------------------------------------ on a GPU
 
 
@@ -403,6 +427,19 @@ def test_auto_chooses_the_kernels():
     assert surnn.SuGRU(8, 256).cuda().chosen_backend == "triton"
     assert surnn.SuGRU(8, 520).cuda().chosen_backend == "events"
     assert surnn.SuGRU(8, 64, heads=4).chosen_backend == "events"  # on the CPU
+
+
+@needs_gpu
+@pytest.mark.parametrize("mode", ["hard", "sampled"])
+def test_an_input_gate_decides_as_on_the_cpu(mode):
+    layer = surnn.SuGRU(9, 64, heads=4, gate=surnn.InputGate(mode=mode)).eval()
+    x = torch.randn(50, 8, 9)
+    x[3, 2, 1] = float("nan")
+    t = torch.arange(1, 51)[:, None]
+    expected = layer.gates[0](t, x)[0].g
+    found = layer.cuda().gates[0](t.cuda(), x.cuda())[0].g
+    assert (found[3, 2] == 0).all()
+    assert (found.cpu() != expected).float().mean() < 1e-3  # but for ties within rounding
 
 
 @needs_gpu

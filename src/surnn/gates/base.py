@@ -115,6 +115,10 @@ class Gate(nn.Module, ABC):
         so that sequences of different lengths find theirs.
         """
 
+    def reads_nan(self, x: Tensor) -> bool:
+        """Whether NaN in x may be left in: it gives NaN at that step alone, and no gradient."""
+        return False
+
     def init_memory(self, batch: int) -> Tensor:
         """Streaming memory before the first step: [B, M]. Most gates need none (M = 0)."""
         some = next(self.parameters(), None)
@@ -172,7 +176,7 @@ class Gate(nn.Module, ABC):
         if memory is None:
             memory = self.init_memory(1 if x is None else x.shape[1])
         unreadable = None
-        if self.sees_input and x is not None:
+        if self.sees_input and x is not None and not self.reads_nan(x):
             unreadable = x.isnan().any(-1, keepdim=True)
             x = x.nan_to_num(nan=0.0)
         a, memory = self.preactivation(t, x if self.sees_input else None, memory)

@@ -12,7 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..eager import has_triton, is_traced
 from .base import Gate, bias_for_rate, refuse
+
+# Beyond this many gates a matrix product of its own pays for the passes over x before it.
+_MOST_FUSED_GATES = 64
 
 Source = Literal["layer", "input"]
 
@@ -70,7 +74,19 @@ class InputGate(SeesInput):
         self.weight = nn.Parameter(torch.randn(width, features) / math.sqrt(features))
         self._calibrate_on_normal(width, input_size)
 
+    def reads_nan(self, x):
+        """On a GPU the linear map is a kernel that reads x as it is."""
+        if not x.is_cuda or is_traced(x) or not has_triton() or self.hidden is not None:
+            return False
+        halves = x.dtype in (torch.float32, torch.bfloat16, torch.float16)
+        fits = self.weight.dtype == torch.float32 and len(self.weight) <= _MOST_FUSED_GATES
+        return halves and fits and self.binary
+
     def preactivation(self, t, x, memory):
+        if self.reads_nan(x):
+            from .projection import FusedProjection  # noqa: PLC0415 (triton is not everywhere)
+
+            return FusedProjection.apply(x, self.weight, self.bias), memory
         features = x.to(self.weight.dtype)
         if self.hidden is not None:
             features = functional.gelu(self.lift(features))
