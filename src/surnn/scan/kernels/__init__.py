@@ -27,7 +27,7 @@ from ...eager import is_traced
 from ..contract import ScanInputs
 from .cells import kernel_cell
 from .op import EagerScan, triton_forward
-from .sizes import fits_on_chip, widest_head
+from .sizes import part_of_head
 
 
 def unsupported(cell: Cell, width: int, dtype: torch.dtype, state_dtype: torch.dtype) -> str | None:
@@ -38,13 +38,10 @@ def unsupported(cell: Cell, width: int, dtype: torch.dtype, state_dtype: torch.d
     for found in (dtype, state_dtype):
         if found not in (torch.float32, torch.bfloat16, torch.float16):
             return f"kernels compute in float32, bfloat16 and float16, not in {found}"
-    if not fits_on_chip(cell.drives, width, dtype) and known.spiking:
-        return f"heads of spiking cells have at most 128 units, these have {width}: use more heads"
-    widest = widest_head(cell.drives, dtype)
-    if width > widest:
+    if part_of_head(cell.drives, width, dtype) < 16:
         return (
-            f"heads of this cell have at most {widest} units in {dtype}, these have {width}: use "
-            "more heads"
+            "a head's recurrent weights are shared by multiprocessors that keep 16 units' or more, "
+            f"and 16 of {width} units in {dtype} do not fit: use more heads"
         )
     return None
 

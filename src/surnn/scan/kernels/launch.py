@@ -2,6 +2,8 @@
 # pyright: reportCallIssue=false
 # (a kernel's launch takes options that its function does not have)
 
+from typing import Any
+
 import torch
 import triton
 from torch import Tensor
@@ -14,9 +16,8 @@ from .events import (
 )
 from .gate import gate_kernel
 from .outputs import join_kernel, output_kernel, segment_kernel
-from .sizes import WALKED, Pass, batch_tile, feature_tile, rows_beside
+from .sizes import WALKED, Pass, batch_tile, feature_tile, multiprocessors, rows_beside
 from .walk import backward_kernel, forward_kernel
-from .wide import wide_backward_kernel, wide_forward_kernel
 
 # ---------------------------------------------------------------------------- forward
 
@@ -38,24 +39,26 @@ def project(scan: Pass) -> Tensor:
 
 def walk_forward(scan: Pass, drives: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """States at events [rows, C, D] and the last state [B, N, C, D]."""
-    batch, heads = scan.sizes[1:]
     states = scan.empty(scan.rows, *state.shape[2:], dtype=state.dtype)
     last = torch.empty_like(state)
-    tiles = triton.cdiv(batch, WALKED)
-    if scan.wide:
-        meta = scan.walking_wide()
-        counter = torch.zeros(tiles * heads, dtype=torch.int32, device=state.device)
-        wide_forward_kernel[(tiles * meta["TEAM"], heads)](
-            drives, scan.recurrent, scan.unit, scan.gate, scan.lists.time, scan.lists.first, state,
-            states, last, counter, *scan.sizes, **meta,
-        )  # fmt: skip
-        return states, last
-    forward_kernel[(tiles, heads)](
+    _walk(
+        forward_kernel, scan,
         drives, scan.recurrent, scan.unit, scan.optional(scan.decay), scan.gate, scan.lists.time,
-        scan.lists.first, scan.optional(scan.lengths), state, states, last, *scan.sizes,
-        **scan.walking(),
+        scan.lists.first, scan.optional(scan.lengths), state, states, last,
     )  # fmt: skip
     return states, last
+
+
+def _walk(kernel: Any, scan: Pass, *tensors: Tensor) -> None:
+    """Launch a serial kernel: at once, or as many teams at a time as there is room for."""
+    meta, walks = scan.walking(), scan.walks
+    at_once, counter = walks, scan.lists.first  # the latter is not read by those who walk alone
+    if meta["TEAM"] > 1:
+        at_once = max(1, multiprocessors(scan.x.device) // meta["TEAM"])
+        counter = torch.zeros(walks, dtype=torch.int32, device=scan.x.device)
+    for first in range(0, walks, at_once):
+        programs = min(at_once, walks - first) * meta["TEAM"]
+        kernel[(programs,)](*tensors, counter, first, *scan.sizes, **meta)
 
 
 def outputs(scan: Pass, states: Tensor) -> Tensor:
@@ -121,25 +124,15 @@ def walk_backward(
     """
     batch, heads = scan.sizes[1:]
     cell = scan.kernel_cell
-    tiles = triton.cdiv(batch, WALKED)
-    if scan.wide:
-        flow = grad_last.float() if grad_last.dtype != torch.float32 else grad_last.clone()
-        meta = scan.walking_wide()
-        counter = torch.zeros(tiles * heads, dtype=torch.int32, device=flow.device)
-        wide_backward_kernel[(tiles * meta["TEAM"], heads)](
-            work, scan.recurrent, scan.gate, scan.lists.time, scan.lists.first, inflow, flow,
-            counter, *scan.sizes, **meta,
-        )  # fmt: skip
-        none = scan.empty(0)
-        return flow.to(grad_last.dtype), none, none
     grad_state = torch.empty_like(grad_last)
-    spiking = tiles if cell.spiking else 0
-    by_unit = scan.empty(spiking, *scan.unit.shape, dtype=torch.float32)
-    by_decay = scan.empty(spiking, heads, *states.shape[1:], dtype=torch.float32)
-    backward_kernel[(tiles, heads)](
+    tiles = triton.cdiv(batch, WALKED) if cell.spiking else 0
+    by_unit = scan.empty(tiles, *scan.unit.shape, dtype=torch.float32)
+    by_decay = scan.empty(tiles, heads, *states.shape[1:], dtype=torch.float32)
+    _walk(
+        backward_kernel, scan,
         work, scan.recurrent, scan.unit, scan.optional(scan.decay), scan.gate, scan.lists.time,
         scan.lists.first, scan.optional(scan.lengths), states, inflow, grad_last, grad_state,
-        by_unit, by_decay, *scan.sizes, **scan.walking(),
+        by_unit, by_decay,
     )  # fmt: skip
     if not cell.spiking:
         return grad_state, by_unit, by_decay

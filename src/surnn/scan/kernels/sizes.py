@@ -17,11 +17,8 @@ from .lists import Lists
 
 # Sequences that one program walks: as few as tensor cores take.
 WALKED = 16
-# Bytes of recurrent weights on one multiprocessor: a whole head's; one part of a wide head's that
-# stays; one that is read anew at every event, of which two are there at a time.
-ON_CHIP, KEPT_BYTES, READ_BYTES = 200 * 1024, 128 * 1024, 48 * 1024
-# Bytes of one unit's recurrent weights, beyond which not even the smallest part has room.
-UNIT_BYTES = 4608
+# Bytes that one program can keep on chip for a walk.
+ON_CHIP = 200 * 1024
 # Chunks of steps: long enough to be worth a program, short enough that there are many of them.
 CHUNK, LONG_CHUNK = 64, 256
 LONG = 1 << 14
@@ -88,11 +85,6 @@ class Pass:
         return torch.empty(shape, dtype=dtype or self.x.dtype, device=self.x.device)
 
     @cached_property
-    def wide(self) -> bool:
-        """Whether a head's recurrent weights are too large to stay on chip."""
-        return not fits_on_chip(self.kernel_cell.drives, self.width, self.x.dtype)
-
-    @cached_property
     def tile_width(self) -> int:
         """Units that the parallel kernels handle at a time."""
         return min(padded(self.width), 64 if self.width > 128 else 128)
@@ -102,41 +94,31 @@ class Pass:
         """Programs for all units of all heads."""
         return self.sizes[2] * triton.cdiv(self.width, self.tile_width)
 
+    @property
+    def walks(self) -> int:
+        """Of the serial kernels: a head's list, for a tile of sequences."""
+        return triton.cdiv(self.sizes[1], WALKED) * self.sizes[2]
+
     def walking(self) -> dict[str, Any]:
         """Constants of the serial kernels."""
-        width = padded(self.width)
-        return {
-            **self._walking(),
-            **self._common(width),
-            "HAS_LENGTHS": self.lengths is not None,
-            "num_warps": {16: 2, 32: 4, 64: 8, 128: 8}[width],
-        }
-
-    def walking_wide(self) -> dict[str, Any]:
-        """Constants of the serial kernels of heads that do not fit on chip."""
-        width, heads = padded(self.width), self.sizes[2]
-        walks = triton.cdiv(self.sizes[1], WALKED) * heads
-        room = multiprocessors(self.x.device) // walks
-        for budget in (KEPT_BYTES, READ_BYTES):
-            part = budget // (self.kernel_cell.drives * width * self.x.itemsize)
-            part = max(16, min(64, previous_power_of_2(part)))
-            parts = triton.cdiv(self.width, part)
-            if parts <= room:
-                break
-        team = max(1, min(parts, room))
-        meta = self._walking() | self._common(part)
-        del meta["DECAYS"]
-        if team > 1:  # they wait for each other, so all must run at once
-            meta["launch_cooperative_grid"] = True
-        return meta | {"KD": width, "TEAM": team, "num_warps": 8}
-
-    def _walking(self) -> dict[str, Any]:
-        return {
+        whole, drives = padded(self.width), self.kernel_cell.drives
+        part, warps = whole, {16: 2, 32: 4, 64: 8}.get(whole, 8)
+        if self.x.is_cuda and not fits_on_chip(drives, self.width, self.x.dtype):
+            part, warps = part_of_head(drives, self.width, self.x.dtype), 8
+        meta = {
             **self.kernel_cell.meta(),
+            **self._common(part),
+            "KD": whole,
+            "TEAM": triton.cdiv(self.width, part),
             "BT": WALKED,
             "MASKED": not self.binary or self.gate.shape[-1] > 1,
             "GATE_UNITS": self.gate.shape[-1],
+            "HAS_LENGTHS": self.lengths is not None,
+            "num_warps": warps,
         }
+        if meta["TEAM"] > 1:  # they wait for each other, so all must run at once
+            meta["launch_cooperative_grid"] = True
+        return meta
 
     def _common(self, width: int) -> dict[str, Any]:
         return {
@@ -185,9 +167,13 @@ def fits_on_chip(drives: int, width: int, dtype: torch.dtype) -> bool:
     return padded(width) <= 128 and drives * padded(width) ** 2 * dtype.itemsize <= ON_CHIP
 
 
-def widest_head(drives: int, dtype: torch.dtype) -> int:
-    """The most units that a head can have."""
-    return previous_power_of_2(UNIT_BYTES // (drives * dtype.itemsize))
+def part_of_head(drives: int, width: int, dtype: torch.dtype) -> int:
+    """Units for each of a team of programs; fewer than 16 means that there is no way.
+
+    A program keeps its units' weights and, for its sequences, what all units feed into them.
+    """
+    per_unit = drives * padded(width) * dtype.itemsize
+    return min(64, previous_power_of_2(ON_CHIP // per_unit - WALKED))
 
 
 def batch_tile(batch: int, most: int) -> int:

@@ -105,13 +105,13 @@ def load_decay(P, n, rd, C: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
-def load_weights(R, n, rd, S: tl.constexpr, D: tl.constexpr, TRANSPOSE: tl.constexpr):
-    """S recurrent matrices of head n [N, S, D, D], as they are or transposed."""
-    mask = (rd < D)[:, None] & (rd < D)[None, :]
+def load_weights(R, n, rk, rd, S: tl.constexpr, D: tl.constexpr, TRANSPOSE: tl.constexpr):
+    """Columns ``rd`` of head n's S recurrent matrices [N, S, D, D], as they are or transposed."""
+    mask = (rk < D)[:, None] & (rd < D)[None, :]
     if TRANSPOSE:
-        at = rd[:, None] + rd[None, :] * D
+        at = rk[:, None] + rd[None, :] * D
     else:
-        at = rd[:, None] * D + rd[None, :]
+        at = rk[:, None] * D + rd[None, :]
     return load_parts(R + n.to(tl.int64) * (S * D * D) + at, mask, S, D * D)
 
 

@@ -4,6 +4,10 @@ One program walks one head's list for ``BT`` sequences. Recurrent weights and th
 chip for the whole walk; an event reads its drives (forwards) or its derivatives (backwards), both
 packed in the order of the walk and fetched ahead of time, and writes its state or its gradients.
 Everything that is not serial is done elsewhere, for all events at once.
+
+A head whose weights do not fit is walked by a ``TEAM`` of programs, ``BD`` units each, which meet
+at every event: what the products need of the others' units comes through memory. All of a team
+must run at the same time.
 """
 
 import triton
@@ -28,7 +32,17 @@ from .tiles import (
     units,
 )
 
-_SIZES = ["T", "B", "N"]
+_SIZES = ["WALK", "T", "B", "N"]
+
+
+@triton.jit
+def meet(COUNTER, meetings, TEAM: tl.constexpr):
+    """Wait until all of the team have written what they had to, the n-th time."""
+    tl.debug_barrier()
+    tl.atomic_add(COUNTER, 1, sem="release", scope="gpu")
+    while tl.atomic_add(COUNTER, 0, sem="acquire", scope="gpu") < meetings * TEAM:
+        pass
+    tl.debug_barrier()
 
 
 @triton.jit
@@ -89,6 +103,16 @@ def with_first(values, first, COUNT: tl.constexpr):
 
 
 @triton.jit
+def load_columns(P, mask, S: tl.constexpr, G: tl.constexpr, D: tl.constexpr):
+    """The columns that are fed to the recurrent product, as all of the team wrote them."""
+    out = ()
+    for s in tl.static_range(S):
+        column = G - 1 if s == S - 1 else s
+        out = out + (tl.load(P + column * D, mask=mask, other=0.0, cache_modifier=".cg"),)
+    return out
+
+
+@triton.jit
 def decay_slopes(adjoint, state, decay, gap, mask, C: tl.constexpr):
     """Gradient by the decay of carrying ``state`` across ``gap`` steps; component 0 is constant."""
     out = (tl.zeros_like(state[0]),)
@@ -112,6 +136,8 @@ def forward_kernel(
     STATE,  # [B, N, C, D]
     STATES,  # [rows, C, D]
     LAST,  # [B, N, C, D]
+    COUNTER,  # [walks] int32, 0
+    WALK,  # the first walk of this launch
     T,
     B,
     N,
@@ -125,6 +151,8 @@ def forward_kernel(
     G: tl.constexpr,
     D: tl.constexpr,
     BD: tl.constexpr,
+    KD: tl.constexpr,
+    TEAM: tl.constexpr,
     BT: tl.constexpr,
     SHARED: tl.constexpr,
     MASKED: tl.constexpr,
@@ -133,12 +161,14 @@ def forward_kernel(
     HAS_LENGTHS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    n = tl.program_id(1)
-    rb = tl.program_id(0) * BT + tl.arange(0, BT)
-    rd = tl.arange(0, BD)
+    walk = WALK + tl.program_id(0) // TEAM
+    tile, n = walk // N, walk % N
+    rb = tile * BT + tl.arange(0, BT)
+    rd = tl.program_id(0) % TEAM * BD + tl.arange(0, BD)
+    rk = tl.arange(0, KD)
     row, position, stride, count = list_rows(FIRST, n, rb, B, SHARED)
     exists = units(rb < B, rd, D, BD)
-    weights = load_weights(R, n, rd, S, D, True)
+    weights = load_weights(R, n, rk, rd, S, D, True)
     unit = load_units(UNIT, n, N, rd, P, D)
     outside = ((rb.to(tl.int64) * N + n) * (C * D))[:, None] + rd[None, :]
     h = load_float(STATE + outside, exists, C, D)
@@ -168,7 +198,15 @@ def forward_kernel(
         before = h
         if DECAYS:
             before = carry(h, decay, per_row(t - t_before - 1, SHARED), C)
-        q = products(before[0], weights, PRECISION)
+        output = before[0]
+        if TEAM > 1:
+            meet(COUNTER + walk, k, TEAM)
+            at = STATES + (row + (k - 1) * stride)[:, None] * (C * D) + rk[None, :]
+            read = ((rb < B) & (k <= count))[:, None] & (rk < D)[None, :]
+            if DECAYS:  # a spike is received at the very next step only
+                read = read & per_row(t == t_before + 1, SHARED)
+            output = tl.load(at, mask=read, other=0.0, cache_modifier=".cg")
+        q = products(output, weights, PRECISION)
         new = update([v.to(tl.float32) for v in now], q, before, unit, CELL, CONSTANTS)
         if MASKED:
             kept = before
@@ -211,6 +249,8 @@ def backward_kernel(
     GRAD_STATE,  # [B, N, C, D]
     GRAD_UNIT,  # [tiles, U, N, D]
     GRAD_DECAY,  # [tiles, N, C, D]
+    COUNTER,  # [walks] int32, 0
+    WALK,  # the first walk of this launch
     T,
     B,
     N,
@@ -224,6 +264,8 @@ def backward_kernel(
     G: tl.constexpr,
     D: tl.constexpr,
     BD: tl.constexpr,
+    KD: tl.constexpr,
+    TEAM: tl.constexpr,
     BT: tl.constexpr,
     SHARED: tl.constexpr,
     MASKED: tl.constexpr,
@@ -232,13 +274,14 @@ def backward_kernel(
     HAS_LENGTHS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    n = tl.program_id(1)
-    tile = tl.program_id(0)
+    walk = WALK + tl.program_id(0) // TEAM
+    tile, n = walk // N, walk % N
     rb = tile * BT + tl.arange(0, BT)
-    rd = tl.arange(0, BD)
+    rd = tl.program_id(0) % TEAM * BD + tl.arange(0, BD)
+    rk = tl.arange(0, KD)
     row, position, stride, count = list_rows(FIRST, n, rb, B, SHARED)
     exists = units(rb < B, rd, D, BD)
-    weights = load_weights(R, n, rd, S, D, False)
+    weights = load_weights(R, n, rk, rd, S, D, False)
     unit = load_units(UNIT, n, N, rd, P, D)
     outside = ((rb.to(tl.int64) * N + n) * (C * D))[:, None] + rd[None, :]
     inflow = load_float(GRAD_LAST + outside, exists, C, D)
@@ -302,6 +345,11 @@ def backward_kernel(
                 by_decay = add(by_decay, one_step, C)
                 kept = carry(kept, decay, g * 0 + 1, C)
             direct = add(direct, kept, C)
+        if TEAM > 1:
+            meet(COUNTER + walk, i + 1, TEAM)
+            at = WORK + (row + k * stride)[:, None] * (K * D) + rk[None, :]
+            read = ((rb < B) & (k <= count))[:, None] & (rk < D)[None, :]
+            recurrent = load_columns(at, read, S, G, D)
         through = direct[0]
         for s in tl.static_range(S):  # sums of their own: they need not wait for each other
             operand = recurrent[s].to(weights[s].dtype)
