@@ -1,0 +1,12 @@
+"""Tasks: benchmarks with their data, loss and metric. One file each."""
+
+from .base import Batch as Batch
+from .base import Output as Output
+from .base import Score as Score
+from .base import Split as Split
+from .base import Task as Task
+from .base import Tokens as Tokens
+from .base import Values as Values
+
+# Where each task lives, by the name it has on the command line. Imported when it is asked for.
+TASKS: dict[str, str] = {}

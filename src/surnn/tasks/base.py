@@ -1,0 +1,165 @@
+"""What a benchmark is: inputs, targets, loss, metric, and where its numbers come from.
+
+A task is a frozen dataclass whose fields are its options (and so become flags). It says what goes
+in and out, makes or loads its data once (:meth:`Task.prepare`), and then hands out batches by
+*number*: batch k of a split is a pure function of (seed, k), so that training can stop and go on
+anywhere, and every process of a distributed run can take its own rows of the same batch.
+
+Shapes: B sequences, T steps. Inputs are batch first.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+Split = Literal["train", "valid", "test"]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Inputs are integers [B, T] below ``vocabulary``."""
+
+    vocabulary: int
+
+
+@dataclass(frozen=True)
+class Values:
+    """Inputs are floats [B, T, features]."""
+
+    features: int
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a model must give: ``size`` numbers for each sequence, or at each step."""
+
+    size: int
+    per: Literal["sequence", "step"]
+    pairs: bool = False
+    """Two documents a sample: inputs are [B, 2, T], and the model compares their encodings."""
+
+
+class Batch(NamedTuple):
+    """Some sequences and what is wanted of them."""
+
+    x: Tensor
+    """[B, T] tokens or [B, T, features] values."""
+    target: Tensor
+    """[B] or [B, T], integers or floats; what it means is the task's business."""
+    lengths: Tensor | None = None
+    """[B] steps of each right-padded sequence; None means all T. [B, 2] for pairs."""
+    kinds: Tensor | None = None
+    """[B, T] which kind of token each step is, an index into :attr:`Task.kinds`; update rates are
+    logged for each kind."""
+
+
+class Score(NamedTuple):
+    """A metric that adds up over batches: ``total / count``."""
+
+    total: Tensor
+    count: Tensor
+
+    @property
+    def value(self) -> float:
+        return (self.total / self.count).item()
+
+
+class Task(ABC):
+    """Base of all tasks; subclasses are frozen dataclasses.
+
+    Class attributes describe the benchmark, methods make and judge it. ``prepare`` is called once,
+    before anything else that needs data.
+    """
+
+    name: ClassVar[str]
+    """As on the command line."""
+    metric: ClassVar[str] = "accuracy"
+    higher_is_better: ClassVar[bool] = True
+    paper: ClassVar[dict[str, float]] = {}
+    """The paper's numbers for the metric, by model."""
+    kinds: ClassVar[tuple[str, ...]] = ()
+    """Names of the kinds of token that :attr:`Batch.kinds` counts."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Data sets, as :mod:`surnn.data` calls them; empty for generated tasks."""
+
+    # ------------------------------------------------------------ what it looks like
+
+    @property
+    @abstractmethod
+    def input(self) -> Tokens | Values:
+        """What goes in."""
+
+    @property
+    @abstractmethod
+    def output(self) -> Output:
+        """What must come out."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """T, the longest sequence; a clock gate's horizon."""
+
+    @property
+    @abstractmethod
+    def chance(self) -> float:
+        """The metric of a model that has learned nothing."""
+
+    # ------------------------------------------------------------ its data
+
+    def prepare(self, device: torch.device, data: Path | None = None) -> None:  # noqa: B027
+        """Load or make what batches are taken from, on ``device``. Generated tasks may do nothing.
+
+        ``data`` is a folder to look in before the usual places.
+        """
+
+    @abstractmethod
+    def size(self, split: Split) -> int | None:
+        """Sequences of a split; None where training batches are made afresh without end."""
+
+    @abstractmethod
+    def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
+        """Batch ``number`` of ``size`` sequences.
+
+        Training batches are shuffled anew in every epoch, from ``seed``; an epoch's last, smaller
+        batch is dropped. Of the other splits, batches go through the fixed set in order, and the
+        last one may be smaller. The same arguments always give the same batch, on the same device.
+        """
+
+    # ------------------------------------------------------------ how it is judged
+
+    @abstractmethod
+    def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
+        """What training minimises, the mean over the batch. ``prediction`` is [B, size] or
+        [B, T, size]."""
+
+    @abstractmethod
+    def score(self, prediction: Tensor, batch: Batch) -> Score:
+        """The metric, as sums over the batch."""
+
+
+def shuffled(count: int, number: int, size: int, seed: int) -> Tensor:
+    """Row numbers of training batch ``number``: epoch after epoch, each in an order of its own."""
+    per_epoch = count // size
+    if per_epoch == 0:
+        raise ValueError(
+            f"a batch of {size} is more than the {count} training sequences; use a smaller batch"
+        )
+    epoch, within = divmod(number, per_epoch)
+    return _order(count, epoch, seed)[within * size : (within + 1) * size]
+
+
+@lru_cache(maxsize=4)
+def _order(count: int, epoch: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    return torch.randperm(count, generator=generator)
+
+
+def generator_for(seed: int, number: int, device: torch.device) -> torch.Generator:
+    """A random stream of its own for every batch of every seed."""
+    mixed = (seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9) % (1 << 63)
+    return torch.Generator(device).manual_seed(mixed)
