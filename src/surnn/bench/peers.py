@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..baselines.mingru import log_positive, scan_in_log_space
+
 
 class MinGRU(nn.Module):
     """minGRU (Feng et al., 2024): gates without recurrence, run as a scan in log space.
@@ -25,11 +27,7 @@ class MinGRU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         update, new = self.gates(x).float().chunk(2, -1)
-        positive = (functional.relu(new) + 0.5).log()  # n is kept positive, so that it has a log
-        log_new = torch.where(new >= 0, positive, -functional.softplus(-new))
-        log_keep = (-functional.softplus(update)).cumsum(0)
-        log_write = log_new - functional.softplus(-update)
-        return (log_keep + (log_write - log_keep).logcumsumexp(0)).exp().to(x.dtype)
+        return scan_in_log_space(update, log_positive(new), 0).to(x.dtype)
 
 
 class FlashLSTM(nn.Module):

@@ -1,0 +1,54 @@
+"""torch's own recurrent layers (cuDNN on a GPU)."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+LAYERS = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
+
+
+class TorchRecurrent(nn.Module):
+    """One layer of ``nn.GRU``, ``nn.LSTM`` or ``nn.RNN``.
+
+    Args:
+        kind: which.
+        features: size of the input.
+        width: units.
+        chrono: start the gates so that units remember for 1 to this many steps (Tallec and
+            Ollivier, 2018): without it, nothing tells such a layer to hold on.
+    """
+
+    def __init__(
+        self, kind: Literal["gru", "lstm", "rnn"], features: int, width: int, chrono: int = 0
+    ) -> None:
+        super().__init__()
+        self.layer = LAYERS[kind](features, width, batch_first=True)
+        if chrono:
+            if kind == "rnn":
+                raise ValueError("chrono biases are of gates, and an RNN has none; use gru or lstm")
+            self._hold_on(kind, width, chrono)
+
+    @torch.no_grad()
+    def _hold_on(self, kind: str, width: int, longest: int) -> None:
+        bias = torch.empty(width).uniform_(1, max(longest - 1, 1)).log()
+        self.layer.bias_hh_l0.zero_()
+        self.layer.bias_ih_l0.zero_()
+        # GRU: r, z, n, and z near 1 keeps. LSTM: i, f, g, o, and f near 1 keeps.
+        self.layer.bias_ih_l0[width : 2 * width] = bias
+        if kind == "lstm":
+            self.layer.bias_ih_l0[:width] = -bias
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Padding comes last and the layer is causal, so lengths change nothing before it."""
+        return self.layer(x)[0]
+
+    def init_state(self, batch: int) -> tuple[Tensor, ...]:
+        some = self.layer.weight_ih_l0
+        count = 2 if isinstance(self.layer, nn.LSTM) else 1
+        return tuple(some.new_zeros(1, batch, self.layer.hidden_size) for _ in range(count))
+
+    def step(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        hidden = state if isinstance(self.layer, nn.LSTM) else state[0]
+        y, new = self.layer(x.unsqueeze(1), hidden)
+        return y[:, 0], new if isinstance(new, tuple) else (new,)

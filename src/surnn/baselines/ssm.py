@@ -1,0 +1,58 @@
+"""A diagonal state-space layer, as S4D (Gu et al., 2022) with its real initialisation's cousin."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class DiagonalSSM(nn.Module):
+    """One single-input system of ``modes`` complex modes for each channel.
+
+    ``s' = A s + B u``, ``y = Re(C s) + D u``, A = -1/2 + iπn (S4D-Lin), discretised by zero-order
+    hold with a learned step for each channel. Whole sequences by FFT, streams by recurrence.
+
+    Args:
+        width: channels in and out.
+        modes: N, complex modes per channel (conjugates not counted).
+    """
+
+    def __init__(self, width: int, modes: int = 64) -> None:
+        super().__init__()
+        log_step = torch.rand(width) * (math.log(0.1) - math.log(0.001)) + math.log(0.001)
+        self.log_step = nn.Parameter(log_step)
+        self.log_decay = nn.Parameter(torch.full((width, modes), math.log(0.5)))
+        self.frequency = nn.Parameter(math.pi * torch.arange(modes).float().repeat(width, 1))
+        self.read = nn.Parameter(torch.randn(width, modes, 2) * math.sqrt(0.5))
+        self.skip = nn.Parameter(torch.randn(width))
+
+    def _discrete(self) -> tuple[Tensor, Tensor]:
+        """exp(ΔA) and C (exp(ΔA) - 1) / A, each [width, modes]."""
+        a = torch.complex(-self.log_decay.exp(), self.frequency)
+        rotation = (a * self.log_step.exp().unsqueeze(-1)).exp()
+        return rotation, torch.view_as_complex(self.read) * (rotation - 1) / a
+
+    def kernel(self, steps: int) -> Tensor:
+        """The response [width, steps] to a unit impulse."""
+        rotation, gain = self._discrete()
+        time = torch.arange(steps, device=rotation.device)
+        powers = (rotation.log().unsqueeze(-1) * time).exp()  # [width, modes, steps]
+        return 2 * torch.einsum("wn,wnt->wt", gain, powers).real
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        steps = x.shape[1]
+        u = x.float().transpose(1, 2)  # [B, width, T]
+        size = 2 * steps  # so that nothing wraps around
+        spectrum = torch.fft.rfft(u, n=size) * torch.fft.rfft(self.kernel(steps), n=size)
+        y = torch.fft.irfft(spectrum, n=size)[..., :steps] + self.skip.unsqueeze(-1) * u
+        return y.transpose(1, 2).to(x.dtype)
+
+    def init_state(self, batch: int) -> Tensor:
+        shape = (batch, *self.log_decay.shape)
+        return torch.zeros(shape, dtype=torch.complex64, device=self.log_step.device)
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        rotation, gain = self._discrete()
+        state = rotation * state + x.float().unsqueeze(-1)
+        y = 2 * (gain * state).sum(-1).real + self.skip * x
+        return y.to(x.dtype), state
