@@ -17,7 +17,15 @@ from importlib import import_module
 
 from . import __version__
 
-COMMANDS = {"bench": "surnn.bench.command"}
+COMMANDS = {
+    "train": "surnn.commands.train",
+    "resume": "surnn.commands.resume",
+    "eval": "surnn.commands.evaluate",
+    "list": "surnn.commands.lists",
+    "info": "surnn.commands.info",
+    "data": "surnn.data.command",
+    "bench": "surnn.bench.command",
+}
 
 
 class CommandError(Exception):
@@ -34,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=module.HELP, description=module.__doc__)
         command.formatter_class = argparse.RawDescriptionHelpFormatter
         module.add_arguments(command)
-        command.set_defaults(run=module.run)
+        command.set_defaults(call=module.run)
     return parser
 
 
@@ -42,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run ``surnn`` with these arguments (those of the process by default); the exit status."""
     arguments = build_parser().parse_args(argv)
     try:
-        arguments.run(arguments)
+        arguments.call(arguments)
     except CommandError as error:
         print(f"surnn {arguments.command}: error: {error}", file=sys.stderr)
         return 2

@@ -9,4 +9,6 @@ from .base import Tokens as Tokens
 from .base import Values as Values
 
 # Where each task lives, by the name it has on the command line. Imported when it is asked for.
-TASKS: dict[str, str] = {}
+TASKS: dict[str, str] = {
+    "copying": "surnn.tasks.copying:Copying",
+}

@@ -1,0 +1,1 @@
+"""Sub-commands of ``surnn`` that have no other home."""

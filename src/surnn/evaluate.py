@@ -1,0 +1,124 @@
+"""A model on a whole split: the metric, the loss, and how often its gates opened, on what."""
+
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .models import SequenceModel
+from .tasks.base import Batch, Split, Task
+
+
+class GateWatch:
+    """Update rates of every selective layer, in all and for each kind of token.
+
+    Sees the schedules that the gates hand out, through hooks; the model is not touched.
+    """
+
+    def __init__(self, model: SequenceModel, kinds: tuple[str, ...]) -> None:
+        self.kinds = kinds
+        self.layers = model.selective_layers()
+        self.opened = [0.0] * len(self.layers)
+        self.steps = [0.0] * len(self.layers)
+        self.by_kind = [dict.fromkeys(kinds, (0.0, 0.0)) for _ in self.layers]
+        self.batch: Batch | None = None
+
+    @contextmanager
+    def watching(self):
+        """Count while in here."""
+        handles = [
+            layer.gates[0].register_forward_hook(self._hook(i))
+            for i, layer in enumerate(self.layers)
+        ]
+        try:
+            yield self
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _hook(self, index: int) -> Any:
+        def count(module: nn.Module, inputs: Any, output: Any) -> None:
+            assert self.batch is not None
+            rate = output[0].g.float().mean(-1).t()  # [b, T]
+            x = self.batch.x.flatten(0, 1) if self.batch.x.dim() == 4 else self.batch.x
+            rate = rate.expand(x.shape[0], -1) if len(rate) == 1 else rate
+            inside = torch.ones_like(rate)
+            if self.batch.lengths is not None:
+                lengths = self.batch.lengths.flatten()[:, None]
+                inside = (torch.arange(rate.shape[1], device=rate.device) < lengths).float()
+            self.opened[index] += (rate * inside).sum().item()
+            self.steps[index] += inside.sum().item()
+            if self.batch.kinds is None:
+                return
+            for number, kind in enumerate(self.kinds):
+                mask = inside * (self.batch.kinds == number)
+                total, count = self.by_kind[index][kind]
+                self.by_kind[index][kind] = (
+                    total + (rate * mask).sum().item(),
+                    count + mask.sum().item(),
+                )
+
+        return count
+
+    def rates(self) -> list[float]:
+        """Of each layer."""
+        return [o / s for o, s in zip(self.opened, self.steps, strict=True) if s]
+
+    def rates_by_kind(self) -> list[dict[str, float]]:
+        """Of each layer, for each kind of token that came."""
+        return [{k: o / s for k, (o, s) in layer.items() if s} for layer in self.by_kind]
+
+
+@torch.no_grad()
+def evaluate(
+    model: SequenceModel,
+    task: Task,
+    split: Split,
+    batch_size: int,
+    device: torch.device,
+    *,
+    batches: int | None = None,
+    precision: str = "float32",
+) -> dict[str, Any]:
+    """Metric, loss and update rates over ``split`` (or its first ``batches``)."""
+    size = task.size(split)
+    assert size is not None
+    count = -(-size // batch_size)
+    count = count if batches is None else min(batches, count)
+    was_training = model.training
+    model.eval()
+    total = seen = loss = torch.zeros((), dtype=torch.float64, device=device)
+    sequences = 0
+    watch = GateWatch(model, task.kinds)
+    try:
+        with watch.watching():
+            for number in range(count):
+                batch = task.batch(split, number, batch_size, 0, device)
+                watch.batch = batch
+                with autocast(device, precision):
+                    prediction = model(batch.x, batch.lengths)
+                prediction = prediction.float()
+                score = task.score(prediction, batch)
+                total, seen = total + score.total, seen + score.count
+                loss = loss + task.loss(prediction, batch) * len(batch.x)
+                sequences += len(batch.x)
+    finally:
+        model.train(was_training)
+    found = {task.metric: (total / seen).item(), "loss": (loss / sequences).item()}
+    if watch.layers:
+        found["update_rate"] = watch.rates()
+        if task.kinds:
+            found["update_rate_by_kind"] = watch.rates_by_kind()
+    return found
+
+
+def autocast(device: torch.device, precision: str) -> Any:
+    """Half-precision products where the run asks for them."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+
+
+def accuracy(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Right answers and answers, over the last dimension's classes."""
+    right = prediction.argmax(-1) == target
+    return right.sum(), torch.tensor(right.numel(), device=right.device)

@@ -1,0 +1,227 @@
+"""The run folder: the whole record of a training, and all that is needed to go on with it.
+
+::
+
+    config.json        every choice, task included
+    environment.json   versions, device, commit
+    metrics.jsonl      one line an event, only ever appended to
+    last/ previous/    checkpoints: model.safetensors, state.pt, manifest.json
+    best/              the weights with the best validation metric
+
+A checkpoint is written beside the old one, synced, and then renamed into place, so that a process
+killed at any moment leaves a whole one; its manifest holds checksums, so that a damaged one is
+noticed. A folder is never overwritten.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+CHECKPOINTS = ("last", "previous")
+
+
+class RunError(Exception):
+    """What is wrong with a run's folder, and how to mend it."""
+
+
+class RunFolder:
+    """Reads and writes one run's folder.
+
+    Args:
+        path: the folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    # ------------------------------------------------------------ beginning and finding
+
+    @classmethod
+    def create(cls, path: Path, config: dict[str, Any]) -> "RunFolder":
+        """A new folder with its configuration; an existing one is left alone, with an error."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunError(
+                f"{path} exists already and is not empty; choose another folder with --out, or go "
+                f"on with that run: surnn resume {path}"
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        folder = cls(path)
+        write_atomically(path / "config.json", json.dumps(config, indent=2) + "\n")
+        write_atomically(path / "environment.json", json.dumps(environment(), indent=2) + "\n")
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """An existing run."""
+        if not (path / "config.json").is_file():
+            raise RunError(
+                f"{path} is not a run: it holds no config.json; runs are made by surnn train"
+            )
+        return cls(path)
+
+    def config(self) -> dict[str, Any]:
+        """Every choice of the run."""
+        try:
+            return json.loads((self.path / "config.json").read_text())
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise RunError(f"{self.path / 'config.json'} is damaged: {error}") from error
+
+    # ------------------------------------------------------------ metrics
+
+    def log(self, **values: Any) -> None:
+        """Append one line to metrics.jsonl."""
+        with (self.path / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(values) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All lines; one that a killed process left half written is left out."""
+        return list(self._lines())
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        path = self.path / "metrics.jsonl"
+        if not path.exists():
+            return
+        for line in path.read_text().splitlines():
+            with contextlib.suppress(json.JSONDecodeError):
+                yield json.loads(line)
+
+    def forget_after(self, step: int) -> None:
+        """Drop lines past a checkpoint from which training goes on: they will be made again."""
+        kept = [line for line in self._lines() if line.get("step", 0) <= step]
+        text = "".join(json.dumps(line) + "\n" for line in kept)
+        write_atomically(self.path / "metrics.jsonl", text)
+
+    # ------------------------------------------------------------ checkpoints
+
+    def save(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """A checkpoint to go on from; the one before is kept as ``previous``."""
+        last, previous = self.path / "last", self.path / "previous"
+        fresh = self._write("last", weights, state)
+        if last.exists():
+            if previous.exists():
+                shutil.rmtree(previous)
+            last.rename(previous)
+        fresh.rename(last)
+
+    def save_best(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """The best weights so far."""
+        best, old = self.path / "best", self.path / "best.old"
+        fresh = self._write("best", weights, state)
+        if best.exists():
+            best.rename(old)
+        fresh.rename(best)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _write(self, name: str, weights: dict[str, Tensor], state: dict[str, Any]) -> Path:
+        folder = self.path / f"{name}.new"
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            folder.mkdir()
+            save_file({k: v.contiguous() for k, v in weights.items()}, folder / "model.safetensors")
+            torch.save(state, folder / "state.pt")
+            sums = {p.name: checksum(p) for p in sorted(folder.iterdir())}
+            (folder / "manifest.json").write_text(json.dumps(sums))
+            for path in folder.iterdir():
+                sync(path)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise RunError(
+                f"the checkpoint could not be written to {self.path}: {error}; what was saved "
+                "before is untouched. Make room and resume"
+            ) from error
+        return folder
+
+    def load(
+        self, name: str, device: torch.device | str = "cpu"
+    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Weights and state of checkpoint ``name``: last, previous or best."""
+        folder = self.path / name
+        if not folder.exists() and (self.path / f"{name}.old").exists():
+            folder = self.path / f"{name}.old"  # killed between two renames
+        if not folder.exists() and name == "last" and (self.path / "previous").exists():
+            folder = self.path / "previous"
+        if not folder.exists():
+            raise RunError(f"{self.path} holds no checkpoint {name!r} yet")
+        self._verify(folder)
+        weights = load_file(folder / "model.safetensors", device=str(device))
+        state = torch.load(folder / "state.pt", map_location=device, weights_only=True)
+        return weights, state
+
+    def _verify(self, folder: Path) -> None:
+        others = [n for n in (*CHECKPOINTS, "best") if n != folder.name]
+        there = [n for n in others if (self.path / n).exists()]
+        mend = f"; there is also: {', '.join(there)} (choose with --checkpoint)" if there else ""
+        try:
+            sums = json.loads((folder / "manifest.json").read_text())
+        except (OSError, json.JSONDecodeError) as error:
+            raise RunError(f"checkpoint {folder} has no readable manifest{mend}") from error
+        for name, wanted in sums.items():
+            path = folder / name
+            if not path.exists() or checksum(path) != wanted:
+                raise RunError(f"checkpoint {folder} is damaged: {name} is not what it was{mend}")
+
+
+# ---------------------------------------------------------------------------- helpers
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """All of it or nothing."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(text)
+    sync(fresh)
+    fresh.replace(path)
+
+
+def sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def environment() -> dict[str, Any]:
+    """What the run ran on, without names of machines."""
+    found: dict[str, Any] = {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": "cpu",
+        "command": " ".join(["surnn", *sys.argv[1:]]),
+    }
+    if torch.cuda.is_available():
+        found["device"] = torch.cuda.get_device_name()
+        found["cudnn"] = torch.backends.cudnn.version()
+    git = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    found["commit"] = git.stdout.strip() if git.returncode == 0 else None
+    return found
+
+
+def config_to_dict(config: Any) -> dict[str, Any]:
+    """A run's configuration as JSON; the task with its name."""
+    plain = {f.name: asdict(getattr(config, f.name)) for f in fields(config) if f.name != "task"}
+    return {"task": {"name": config.task.name, **task_options(config.task)}, **plain}
+
+
+def task_options(task: Any) -> dict[str, Any]:
+    """The fields of a task."""
+    return asdict(task) if is_dataclass(task) and not isinstance(task, type) else {}
