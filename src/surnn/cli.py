@@ -19,6 +19,7 @@ from . import __version__
 
 COMMANDS = {
     "train": "surnn.commands.train",
+    "reproduce": "surnn.commands.reproduce",
     "resume": "surnn.commands.resume",
     "eval": "surnn.commands.evaluate",
     "list": "surnn.commands.lists",

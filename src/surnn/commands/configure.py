@@ -2,13 +2,12 @@
 
 import dataclasses
 import difflib
-import importlib
 from pathlib import Path
 from typing import Any
 
 from ..cli import CommandError
 from ..config import GateConfig, ModelConfig, RunConfig, TrainConfig
-from ..tasks import TASKS
+from ..tasks import TASKS, load_task
 
 
 def task_class(name: str) -> type:
@@ -17,8 +16,7 @@ def task_class(name: str) -> type:
         close = difflib.get_close_matches(name, TASKS, 1)
         hint = f"did you mean {close[0]!r}?" if close else "see surnn list tasks"
         raise CommandError(f"there is no task {name!r}; {hint}")
-    module, _, attribute = TASKS[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return load_task(name)
 
 
 def parse(name: str, flags: list[str], defaults: RunConfig | None = None) -> Any:

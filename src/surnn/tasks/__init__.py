@@ -1,5 +1,8 @@
 """Tasks: benchmarks with their data, loss and metric. One file each."""
 
+from importlib import import_module
+from typing import Any
+
 from .base import Batch as Batch
 from .base import Output as Output
 from .base import Score as Score
@@ -12,3 +15,9 @@ from .base import Values as Values
 TASKS: dict[str, str] = {
     "copying": "surnn.tasks.copying:Copying",
 }
+
+
+def load_task(name: str) -> type[Any]:
+    """The class of task ``name``."""
+    module, _, attribute = TASKS[name].partition(":")
+    return getattr(import_module(module), attribute)
