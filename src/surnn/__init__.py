@@ -14,6 +14,8 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return [k for k in vars(import_module(".api", __name__)) if not k.startswith("_")]
     if not name.startswith("_"):
         _load()
         if name in globals():
@@ -22,8 +24,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    _load()
-    return sorted(globals())
+    return sorted({*__getattr__("__all__"), "__version__", "__doc__", "__file__", "__path__"})
 
 
 def _load() -> None:

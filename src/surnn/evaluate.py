@@ -105,7 +105,10 @@ def evaluate(
                 sequences += len(batch.x)
     finally:
         model.train(was_training)
-    found = {task.metric: (total / seen).item(), "loss": (loss / sequences).item()}
+    found: dict[str, Any] = {
+        task.metric: (total / seen).item(),
+        "loss": (loss / sequences).item(),
+    }
     if watch.layers:
         found["update_rate"] = watch.rates()
         if task.kinds:

@@ -116,7 +116,7 @@ class Surrogate:
 
 def _closed_if_nan(a: Tensor) -> Tensor:
     """A pre-activation that is not a number keeps the gate closed, and gets no gradient."""
-    return a.nan_to_num(nan=-1.0, posinf=math.inf, neginf=-math.inf)
+    return a.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
 
 
 def _straight_through(hard: Tensor, smooth: Tensor) -> Tensor:

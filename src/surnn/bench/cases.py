@@ -14,7 +14,7 @@ SHORT = {"bfloat16": "bf16", "float32": "fp32"}
 TORCH = {"gru": "nn.GRU", "lstm": "nn.LSTM", "rnn": "nn.RNN"}
 
 GROUPS = {
-    "layer": "training step against torch's layer of the same width",
+    "layer": "training step against torch's layer of as many units (whose recurrence is dense)",
     "length": "training step over sequence length, as in the paper's figure",
     "long": "long sequences: time follows the events of the busiest head",
     "spiking": "spiking layer (adaptive LIF) against an eager loop",

@@ -85,10 +85,12 @@ def run_case(case: Case, settings: Settings, tell: Tell) -> list[Record]:
             jobs.append((record, job))
         except Exception as error:  # out of memory, not installed, refused: results like any other
             record.error = explain(error)
+        if record.error is not None:  # not before the error is gone, which holds its tensors
             _free(device)
     for turn in range(settings.turns + 1):
         tell(f"{case.name}: turn {turn} of {settings.turns}")
-        for record, job in jobs:
+        first = turn % max(1, len(jobs))  # nobody always comes first
+        for record, job in jobs[first:] + jobs[:first]:
             _take_turn(record, job, turn)
     for record, job in jobs:
         record.fwd_turns_ms, record.fwd_bwd_turns_ms = job.fwd_ms, job.fwd_bwd_ms

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..eager import has_triton, is_traced
+from ..eager import has_triton, is_captured, is_traced
 from ..surrogate import Surrogate
 from .base import Gate, bias_for_rate
 
@@ -61,7 +61,10 @@ def frequency_grid(
     return 2 * math.pi * torch.exp2(-exponent)
 
 
-_grid_on = cache(frequency_grid)
+@cache
+def _kept_grid(min_period: float, max_period: float, count: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # whoever asks first, all may train with it
+        return frequency_grid(min_period, max_period, count, device)
 
 
 def sinusoids(tau: Tensor, omega: Tensor, amplitude: Tensor, phase: Tensor) -> Tensor:
@@ -134,14 +137,19 @@ class Rhythm(ClockGate):
         return self._grid(self.amplitude.device)
 
     def preactivation(self, t, x, memory):
-        if type(self).wave is not Rhythm.wave or self.train_frequencies:
-            return super().preactivation(t, x, memory)
-        if not t.is_cuda or is_traced(t) or not has_triton():
+        plain = not t.is_cuda or is_traced(t) or not has_triton()
+        if plain or self.train_frequencies or not self._is_a_plain_rhythm():
             return super().preactivation(t, x, memory)
         from .sinusoids import FusedSinusoids  # noqa: PLC0415 (triton is not everywhere)
 
-        omega = _grid_on(self.min_period, self.max_period, self.frequencies, t.device)
+        # Memory of a graph that is being captured cannot be kept for others.
+        make = frequency_grid if is_captured(t) else _kept_grid
+        omega = make(self.min_period, self.max_period, self.frequencies, t.device)
         return FusedSinusoids.apply(t, omega, self.amplitude, self.phase, self.bias), memory
+
+    def _is_a_plain_rhythm(self) -> bool:
+        names = ("wave", "_sinusoids", "angular_frequency", "_grid")
+        return all(getattr(type(self), n) is getattr(Rhythm, n) for n in names)
 
     def wave(self, t):
         return self._sinusoids(t.double())

@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..eager import on_its_device, second
+
 # Rows whose products one program sums at most this often into the weights' gradient.
 SPLITS = 256
 
@@ -109,6 +111,7 @@ class FusedProjection(torch.autograd.Function):
     """x [..., I] to float32 [..., G], for float32 weight [G, I] and bias [G]."""
 
     @staticmethod
+    @on_its_device
     def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor):
         x, weight = x.contiguous(), weight.contiguous()
         gates, features = weight.shape
@@ -121,12 +124,13 @@ class FusedProjection(torch.autograd.Function):
         return out
 
     @staticmethod
+    @on_its_device
     def backward(ctx, grad: Tensor):  # type: ignore[override]
         x, weight, bias = ctx.saved_tensors
         if torch.is_grad_enabled():  # someone wants second derivatives: the plain form has them
             readable = x.isnan().any(-1, keepdim=True).logical_not()
             a = torch.nn.functional.linear(x.nan_to_num(nan=0.0).float(), weight, bias) * readable
-            return torch.autograd.grad(a, (x, weight, bias), grad, create_graph=True)
+            return second(a, (x, weight, bias), grad)
         gates, features = weight.shape
         rows = x.numel() // features
         grad = grad.contiguous()

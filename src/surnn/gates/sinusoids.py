@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..eager import on_its_device, second
 from .clock import sinusoids
 
 # Steps whose gradients one program sums; the sums are added up in a fixed order afterwards.
@@ -103,6 +104,7 @@ class FusedSinusoids(torch.autograd.Function):
     """a [..., G] in float64 at steps t [...], for parameters [G, K], [G, K], [G] and ω [K]."""
 
     @staticmethod
+    @on_its_device
     def forward(ctx, t: Tensor, omega: Tensor, amplitude: Tensor, phase: Tensor, bias: Tensor):
         gates, frequencies = amplitude.shape
         t = t.contiguous()
@@ -116,12 +118,12 @@ class FusedSinusoids(torch.autograd.Function):
         return out
 
     @staticmethod
+    @on_its_device
     def backward(ctx, grad: Tensor):  # type: ignore[override]
         t, omega, amplitude, phase, bias = ctx.saved_tensors
         if torch.is_grad_enabled():  # someone wants second derivatives: the plain form has them
             a = sinusoids(t.double(), omega, amplitude, phase) + bias.double()
-            by = torch.autograd.grad(a, (amplitude, phase, bias), grad, create_graph=True)
-            return None, None, *by
+            return None, None, *second(a, (amplitude, phase, bias), grad)
         gates, frequencies = amplitude.shape
         grad = grad.contiguous()
         steps = t.numel()

@@ -50,10 +50,10 @@ class SelectiveLayer(TorchInterop):
         groups: blocks of those projections.
         backend: ``"auto"``, ``"reference"``, ``"events"``, ``"onepass"``, ``"triton"``; see
             :mod:`surnn.scan`.
-        max_rate: room of the ``triton`` backend, as the share of steps that update at most (mean
-            over a layer's gates). Given, the host never waits for the device and a CUDA graph
-            needs no more memory than this; if more updates come, outputs are NaN. By default the
-            updates are counted first, and a graph or compiled layer has room for all steps.
+        max_rate: room of the ``triton`` backend, as the share of steps at which a head has an
+            open unit (mean over heads). Given, the host never waits for the device and a CUDA
+            graph needs no more memory than this; if more come, outputs are NaN. By default they
+            are counted first, and a graph or compiled layer has room for all steps.
         recompute: of the ``triton`` backend: keep no input projection for the backward pass.
         nonfinite: ``"propagate"`` lets NaN and infinity run on, as torch does (a closed unit
             does not read them, and a gate that sees NaN stays closed); ``"raise"`` stops with
@@ -347,7 +347,7 @@ class SelectiveLayer(TorchInterop):
     def chosen_backend(self) -> str:
         """The backend that runs this layer; what ``auto`` stands for."""
         some: Tensor = self.weight_ih_l0  # type: ignore[assignment]
-        dtypes = some.dtype, some.dtype
+        dtypes = _autocast_dtype(some) or some.dtype, some.dtype
         return choose(self.backend, self.cell, self.head_size, some.device, *dtypes)
 
     @torch.no_grad()
@@ -425,6 +425,8 @@ _SHOWN = {
     "expand": 1,
     "groups": 1,
     "backend": "auto",
+    "max_rate": None,
+    "recompute": False,
 }
 
 

@@ -4,7 +4,6 @@ Every backend computes the same function and the same gradients as ``reference``
 page says otherwise (:mod:`surnn.scan.onepass` does). See :mod:`surnn.scan.contract` for shapes.
 """
 
-import os
 from types import ModuleType
 from typing import Literal
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..cells import Cell
-from ..eager import has_triton
+from ..eager import has_triton, is_interpreted, is_transformed
 from . import events, onepass, reference
 from .contract import EventList as EventList
 from .contract import ScanInputs as ScanInputs
@@ -45,10 +44,12 @@ def choose(
     check_backend(backend)
     if backend != "auto":
         return backend
+    if is_transformed():  # the others' operators know plain reverse mode only
+        return "reference"
     if (
         device.type == "cuda"
         and has_triton()
-        and _kernels().unsupported(cell, width, dtype, state_dtype) is None
+        and _kernels().unsupported(cell, width, dtype, state_dtype, device) is None
     ):
         return "triton"
     return "events"
@@ -60,6 +61,11 @@ def scan(inputs: ScanInputs, backend: str = "auto") -> tuple[Tensor, Tensor]:
     chosen = choose(backend, inputs.cell, width, x.device, x.dtype, inputs.state.dtype)
     if chosen == "reference":
         return reference.scan(inputs)
+    if is_transformed():
+        raise ValueError(
+            f"backend {chosen!r} has no rules for torch.func (vmap, grad, jvp); use 'reference' or "
+            "'auto', which then means it"
+        )
     if chosen == "events":
         return events.scan(inputs)
     if chosen == "onepass":
@@ -67,7 +73,7 @@ def scan(inputs: ScanInputs, backend: str = "auto") -> tuple[Tensor, Tensor]:
     else:
         backend_module = _kernels()
         reason = _no_device(x) or backend_module.unsupported(
-            inputs.cell, width, x.dtype, inputs.state.dtype
+            inputs.cell, width, x.dtype, inputs.state.dtype, x.device
         )
     if reason is not None:
         raise ValueError(f"backend {chosen!r} cannot run this layer: {reason}; use 'events'")
@@ -82,7 +88,11 @@ def _kernels() -> ModuleType:
 
 
 def _no_device(x: Tensor) -> str | None:
-    if x.is_cuda or x.device.type == "meta" or os.environ.get("TRITON_INTERPRET") == "1":
+    if is_interpreted():
+        if x.dtype == torch.bfloat16:
+            return "Triton's interpreter computes wrongly in bfloat16; debug in float32 or float16"
+        return None
+    if x.is_cuda or x.device.type == "meta":
         return None
     return (
         f"its kernels run on a CUDA device and x is on {x.device} (to debug them on a CPU, set "

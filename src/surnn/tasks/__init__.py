@@ -14,6 +14,20 @@ from .base import Values as Values
 # Where each task lives, by the name it has on the command line. Imported when it is asked for.
 TASKS: dict[str, str] = {
     "copying": "surnn.tasks.copying:Copying",
+    "selective_copy": "surnn.tasks.selective_copy:SelectiveCopy",
+    "listops": "surnn.tasks.listops:ListOps",
+    "pathfinder": "surnn.tasks.pathfinder:Pathfinder",
+    "mackey_glass": "surnn.tasks.mackey_glass:MackeyGlass",
+    "smnist": "surnn.tasks.mnist:SequentialMnist",
+    "psmnist": "surnn.tasks.mnist:PermutedMnist",
+    "spiking_psmnist": "surnn.tasks.mnist:SpikingPermutedMnist",
+    "scifar": "surnn.tasks.cifar:SequentialCifar",
+    "lra_image": "surnn.tasks.cifar:LraImage",
+    "lra_text": "surnn.tasks.text:LraText",
+    "lra_retrieval": "surnn.tasks.retrieval:LraRetrieval",
+    "ecg_beats": "surnn.tasks.ecg:EcgBeats",
+    "spoken_digits": "surnn.tasks.spoken_digits:SpokenDigits",
+    "enwik8": "surnn.tasks.enwik8:Enwik8",
 }
 
 

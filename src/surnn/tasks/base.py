@@ -58,7 +58,8 @@ class Batch(NamedTuple):
     logged for each kind."""
 
 
-class Score(NamedTuple):
+@dataclass(frozen=True)
+class Score:
     """A metric that adds up over batches: ``total / count``."""
 
     total: Tensor

@@ -6,7 +6,8 @@ cell:
 
 * ``update``: the proposal;
 * ``linearize``: what the backward walk needs to know of an event, K tiles, made for all events
-  in parallel;
+  in parallel. How much of the state is kept is told as what is *not* kept: products of many such
+  factors near 1 would feel their rounding to half precision;
 * ``pull``: the vector-Jacobian product with those tiles. It gives G gradient columns (by the
   drives, then for the GRU by ``q_n``, which the reset gate separates from its drive and whose sum
   is the gradient by its bias), the direct part of the gradient by the state before, and, for
@@ -89,7 +90,11 @@ def sigmoid(x):
 
 @triton.jit
 def tanh(x):
-    return 2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0
+    """Near 0, where the quotient would cancel, by its series."""
+    far = 2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0
+    y = x * x
+    near = x * (1.0 + y * (-1.0 / 3.0 + y * (2.0 / 15.0 - y * (17.0 / 315.0))))
+    return tl.where(y < 0.04, near, far)
 
 
 @triton.jit
@@ -111,7 +116,7 @@ def surrogate_derivative(a, CONSTANTS: tl.constexpr):
 
 @triton.jit
 def spike(v, b, CONSTANTS: tl.constexpr):
-    """The spike, the threshold it met, and the voltage above it; b is 0 without adaptation."""
+    """The spike, and the voltage above its threshold; b is 0 without adaptation."""
     theta = CONSTANTS[0] + CONSTANTS[1] * b
     above = v - theta
     return tl.where(above > 0, 1.0, 0.0), above
@@ -134,7 +139,7 @@ def update(x, q, h, u, CELL: tl.constexpr, CONSTANTS: tl.constexpr):
     elif CELL == "tanh":
         return (tanh(x[0] + q[0]),)
     elif CELL == "relu":
-        return (tl.maximum(x[0] + q[0], 0.0),)
+        return (tl.maximum(x[0] + q[0], 0.0, propagate_nan=tl.PropagateNan.ALL),)
     elif CELL == "lif":
         v = h[1] + (1.0 - u[0]) * (x[0] + q[0])
         s, _ = spike(v, v * 0.0, CONSTANTS)
@@ -151,12 +156,12 @@ def linearize(x, q, h, u, CELL: tl.constexpr):
     """K tiles of derivatives for ``pull``."""
     if CELL == "gru":
         r = sigmoid(x[0] + q[0])
-        z = sigmoid(x[1] + q[1])
+        new = sigmoid(-x[1] - q[1])  # 1 - z
         a = q[2] + u[0]
         n = tanh(x[2] + r * a)
-        by_n = (1.0 - z) * (1.0 - n * n)
+        by_n = new * (1.0 - n * n)
         by_q = by_n * r
-        return (by_q * a * (1.0 - r), (h[0] - n) * z * (1.0 - z), by_n, by_q, z)
+        return (by_q * a * (1.0 - r), (h[0] - n) * new * (1.0 - new), by_n, by_q, new)
     elif CELL == "lstm":
         i = sigmoid(x[0] + q[0])
         f = sigmoid(x[1] + q[1])
@@ -169,7 +174,7 @@ def linearize(x, q, h, u, CELL: tl.constexpr):
             i * (1.0 - g * g),
             c * o * (1.0 - o),
             o * (1.0 - c * c),
-            f,
+            sigmoid(-x[1] - q[1]),  # 1 - f
         )
     elif CELL == "tanh":
         n = tanh(x[0] + q[0])
@@ -186,11 +191,11 @@ def pull(a, k, h, u, CELL: tl.constexpr, CONSTANTS: tl.constexpr):
     if CELL == "gru":
         by_q = a[0] * k[3]
         columns = (a[0] * k[0], a[0] * k[1], a[0] * k[2], by_q)
-        return columns, (columns[0], columns[1], by_q), (a[0] * k[4],), ()
+        return columns, (columns[0], columns[1], by_q), (a[0] - a[0] * k[4],), ()
     elif CELL == "lstm":
         by_c = a[1] + a[0] * k[4]
         columns = (by_c * k[0], by_c * k[1], by_c * k[2], a[0] * k[3])
-        return columns, columns, (tl.zeros_like(by_c), by_c * k[5]), ()
+        return columns, columns, (tl.zeros_like(by_c), by_c - by_c * k[5]), ()
     elif CELL == "tanh" or CELL == "relu":
         columns = (a[0] * k[0],)
         return columns, columns, (tl.zeros_like(a[0]),), ()

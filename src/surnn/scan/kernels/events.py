@@ -135,7 +135,7 @@ def linearize_kernel(
         store_parts(WORK + wide * (K * D) + rd[None, :], derivatives, mask, K, D)
 
 
-@triton.jit(do_not_specialize=["T", "B"])
+@triton.jit(do_not_specialize=["T", "B", "SPLITS"])
 def weight_gradient_kernel(
     WORK,  # [rows, K, D]: gradient columns
     SOURCE,  # x [T, B, I], or states [rows, C, D]
@@ -148,6 +148,7 @@ def weight_gradient_kernel(
     B,
     N,
     I,
+    SPLITS,
     S: tl.constexpr,
     K: tl.constexpr,
     LAST: tl.constexpr,  # the column of the last drive
@@ -156,7 +157,6 @@ def weight_gradient_kernel(
     CD: tl.constexpr,
     BM: tl.constexpr,
     BI: tl.constexpr,
-    SPLITS: tl.constexpr,
     SHARED: tl.constexpr,
     RECURRENT: tl.constexpr,
     DECAYS: tl.constexpr,

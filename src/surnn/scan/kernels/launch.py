@@ -103,13 +103,15 @@ def segment_sums(
     tile = batch_tile(batch, 32)
     tiles = triton.cdiv(batch, tile)
     meta = scan.outputs() | {"BT": tile, "CHUNK": scan.chunk}
-    suffix = torch.empty_like(grad_y) if each_step else grad_y.new_empty(0)
-    segment_kernel[(chunks, scan.head_parts, tiles)](
+    # float16 has no room for sums over a chunk.
+    kind = torch.float32 if grad_y.dtype == torch.float16 else grad_y.dtype
+    suffix = torch.empty_like(grad_y, dtype=kind) if each_step else grad_y.new_empty(0)
+    segment_kernel[(chunks * scan.head_parts * tiles,)](
         grad_y, scan.lists.index, scan.lists.first, scan.optional(scan.lengths), inflow, tail,
         suffix, *scan.sizes, HAS_SUFFIX=each_step, **meta, num_warps=2,
     )  # fmt: skip
     del meta["DECAYS"], meta["HAS_LENGTHS"]
-    join_kernel[(scan.head_parts, tiles)](
+    join_kernel[(scan.head_parts * tiles,)](
         scan.lists.index, scan.lists.first, inflow, tail, *scan.sizes, **meta, num_warps=4
     )
     return inflow, tail, suffix
@@ -165,9 +167,9 @@ def _over_rows(
     bias = scan.empty(splits, *shape, dtype=torch.float32)
     weight_gradient_kernel[(scan.head_parts, across, splits)](
         work, source, scan.lists.time, scan.lists.sequence, scan.lists.first, total, bias,
-        *scan.sizes, features,
+        *scan.sizes, features, splits,
         S=cell.drives, K=cell.coefficients, LAST=(cell.columns if recurrent else cell.drives) - 1,
-        D=scan.width, BD=width, CD=cell.components * scan.width, BM=deep, BI=inner, SPLITS=splits,
+        D=scan.width, BD=width, CD=cell.components * scan.width, BM=deep, BI=inner,
         SHARED=scan.lists.shared, RECURRENT=recurrent, DECAYS=scan.decay is not None,
         PRECISION=scan.precision, num_warps=4 if light else 8, num_stages=2,
     )  # fmt: skip

@@ -68,8 +68,9 @@ def time_kernel(
 ):
     """Write each event's step to its position, and the two ends of every list."""
     columns = N if SHARED else N * B
-    t = tl.program_id(0) * TC + tl.arange(0, TC)
-    column = tl.program_id(1) * BC + tl.arange(0, BC)
+    blocks = tl.cdiv(columns, BC)
+    t = tl.program_id(0) // blocks * TC + tl.arange(0, TC)
+    column = tl.program_id(0) % blocks * BC + tl.arange(0, BC)
     inside = column < columns
     b, n = column // N, column % N
     ordered = n if SHARED else n * B + b  # lists are stored head by head
@@ -82,7 +83,7 @@ def time_kernel(
     event = mask & (now != before)
     place = first[None, :] + now
     tl.store(TIME + place, tl.broadcast_to(t[:, None], (TC, BC)), mask=event)
-    ends = inside & (tl.program_id(0) == 0)
+    ends = inside & (tl.program_id(0) < blocks)
     tl.store(TIME + first, tl.full((BC,), -1, tl.int32), mask=ends)
     tl.store(TIME + following - 1, tl.full((BC,), 0, tl.int32) + T, mask=ends)
     if not SHARED:
@@ -120,7 +121,7 @@ def make_lists(gate: Tensor, room: int | None) -> tuple[Lists, Tensor | None]:
     time = torch.empty(room, dtype=torch.int32, device=device)
     shared = lists == 1
     sequence = torch.empty(0 if shared else room, dtype=torch.int32, device=device)
-    time_kernel[(triton.cdiv(steps, 1024 // wide), triton.cdiv(columns, wide))](
+    time_kernel[(triton.cdiv(steps, 1024 // wide) * triton.cdiv(columns, wide),)](
         index, first, time, sequence, steps, lists, heads, SHARED=shared, BC=wide, TC=1024 // wide
     )
     return Lists(index, time, sequence, first), fits

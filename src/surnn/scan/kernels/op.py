@@ -6,11 +6,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ...eager import on_its_device
 from . import launch
 from .lists import Lists, make_lists
 from .sizes import Pass
 
 
+@on_its_device
 def forward_pass(
     x: Tensor,
     weight: Tensor,
@@ -40,6 +42,8 @@ def forward_pass(
     drives = launch.project(scan)
     states, last = launch.walk_forward(scan, drives, state.contiguous())
     y = launch.outputs(scan, states)
+    if fits is not None and decay is not None:  # spikes of no events would be 0, and look right
+        y = torch.where(fits, y, torch.nan)
     if recompute:
         drives = drives.new_empty(0)
     return y, last, states, drives, lists.index, lists.time, lists.sequence, lists.first
@@ -81,6 +85,7 @@ def _(
     )
 
 
+@on_its_device
 def backward_pass(
     grad_y: Tensor,
     grad_last: Tensor,
@@ -124,7 +129,7 @@ def backward_pass(
     grad_x = launch.input_gradient(scan, work) if x_needs_grad else x.new_empty(0)
     grad_weight, grad_bias, grad_recurrent, grad_inner = launch.weight_gradients(scan, work, states)
     if unit.shape[0] and not scan.kernel_cell.spiking:  # the GRU's b_hn
-        grad_unit = grad_inner[:, -1].unsqueeze(0)
+        grad_unit = grad_inner[:, -1].unsqueeze(0).contiguous()
     return (
         grad_x,
         grad_weight.to(weight.dtype),

@@ -99,9 +99,11 @@ def segment_kernel(
     ``TAIL[c]`` is the sum from chunk c's beginning to its first event, ``SUFFIX`` that from every
     step on.
     """
-    chunk = tl.program_id(0)
-    n, rd = head_and_units(tl.program_id(1), D, BD)
-    rb = tl.program_id(2) * BT + tl.arange(0, BT)
+    PARTS: tl.constexpr = (D + BD - 1) // BD
+    n, rd = head_and_units(tl.program_id(0) % (N * PARTS), D, BD)
+    rest = tl.program_id(0) // (N * PARTS)
+    chunk = rest // tl.cdiv(B, BT)
+    rb = rest % tl.cdiv(B, BT) * BT + tl.arange(0, BT)
     row, _, stride, _ = list_rows(FIRST, n, rb, B, SHARED)
     end = end_of(LENGTHS, rb, T, B, HAS_LENGTHS)
     total = tl.zeros((BT, BD), tl.float32)
@@ -144,8 +146,9 @@ def join_kernel(
 
     Afterwards ``TAIL[c]`` reaches to the end of the segment that covers chunk c's beginning.
     """
-    n, rd = head_and_units(tl.program_id(0), D, BD)
-    rb = tl.program_id(1) * BT + tl.arange(0, BT)
+    PARTS: tl.constexpr = (D + BD - 1) // BD
+    n, rd = head_and_units(tl.program_id(0) % (N * PARTS), D, BD)
+    rb = tl.program_id(0) // (N * PARTS) * BT + tl.arange(0, BT)
     row, _, stride, _ = list_rows(FIRST, n, rb, B, SHARED)
     exists = units(rb < B, rd, D, BD)
     tail = TAIL + (((rb.to(tl.int64)) * N + n) * D)[:, None] + rd[None, :]

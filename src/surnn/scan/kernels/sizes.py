@@ -4,7 +4,7 @@ Chosen by shape and device alone, never by data, so that results repeat bit for 
 """
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,13 +12,14 @@ import triton
 from torch import Tensor
 
 from ...cells import get_cell
+from ...eager import is_interpreted
 from .cells import KernelCell, kernel_cell
 from .lists import Lists
 
 # Sequences that one program walks: as few as tensor cores take.
 WALKED = 16
-# Bytes that one program can keep on chip for a walk.
-ON_CHIP = 200 * 1024
+# Bytes of a multiprocessor's shared memory that a walk needs beside what it keeps there.
+BESIDE = 27 * 1024
 # Chunks of steps: long enough to be worth a program, short enough that there are many of them.
 CHUNK, LONG_CHUNK = 64, 256
 LONG = 1 << 14
@@ -103,8 +104,9 @@ class Pass:
         """Constants of the serial kernels."""
         whole, drives = padded(self.width), self.kernel_cell.drives
         part, warps = whole, {16: 2, 32: 4, 64: 8}.get(whole, 8)
-        if self.x.is_cuda and not fits_on_chip(drives, self.width, self.x.dtype):
-            part, warps = part_of_head(drives, self.width, self.x.dtype), 8
+        kind, device = self.x.dtype, self.x.device
+        if not is_interpreted() and not fits_on_chip(drives, self.width, kind, device):
+            part, warps = part_of_head(drives, self.width, kind, device), 8
         meta = {
             **self.kernel_cell.meta(),
             **self._common(part),
@@ -149,31 +151,42 @@ def padded(width: int) -> int:
     return max(16, triton.next_power_of_2(width))
 
 
-@cache
+@torch.compiler.assume_constant_result
+def _chip(index: int | None) -> tuple[int, int]:
+    """Multiprocessors of a CUDA device, and bytes of shared memory that a program can have."""
+    properties = torch.cuda.get_device_properties(index)
+    shared = getattr(properties, "shared_memory_per_block_optin", 99 * 1024)
+    return properties.multi_processor_count, shared
+
+
 def multiprocessors(device: torch.device) -> int:
-    return (
-        torch.cuda.get_device_properties(device).multi_processor_count
-        if device.type == "cuda"
-        else 1
-    )
+    """How many programs surely run at once; of no matter to the interpreter, as of an H200."""
+    return _chip(device.index)[0] if device.type == "cuda" else 132
+
+
+def on_chip(device: torch.device) -> int:
+    """Bytes that one program can keep on chip for a walk."""
+    shared = _chip(device.index)[1] if device.type == "cuda" else 227 * 1024
+    return shared - BESIDE
 
 
 def previous_power_of_2(n: int) -> int:
     return 1 << (max(n, 1).bit_length() - 1)
 
 
-def fits_on_chip(drives: int, width: int, dtype: torch.dtype) -> bool:
-    """Whether one program can keep a head's recurrent weights, beside what else it needs."""
-    return padded(width) <= 128 and drives * padded(width) ** 2 * dtype.itemsize <= ON_CHIP
+def fits_on_chip(drives: int, width: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether one program can keep a head's recurrent weights."""
+    size = drives * padded(width) ** 2 * dtype.itemsize
+    return padded(width) <= 128 and size <= on_chip(device)
 
 
-def part_of_head(drives: int, width: int, dtype: torch.dtype) -> int:
+def part_of_head(drives: int, width: int, dtype: torch.dtype, device: torch.device) -> int:
     """Units for each of a team of programs; fewer than 16 means that there is no way.
 
     A program keeps its units' weights and, for its sequences, what all units feed into them.
     """
     per_unit = drives * padded(width) * dtype.itemsize
-    return min(64, previous_power_of_2(ON_CHIP // per_unit - WALKED))
+    return min(64, previous_power_of_2(on_chip(device) // per_unit - WALKED))
 
 
 def batch_tile(batch: int, most: int) -> int:

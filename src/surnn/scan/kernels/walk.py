@@ -303,6 +303,7 @@ def backward_kernel(
         t = step_of(TIME, position, last, (last <= count) & (last >= 1))
     if MASKED:
         g = gate_tile(GATE, t, rb, rd, n, B, N, here, GATE_UNITS, SHARED)
+    tl.debug_barrier()  # what was read above is overwritten below, perhaps by another thread
     for i in range(0, last):
         k = last - i
         earlier = exists & per_row((k - 1 <= count) & (k > 1), SHARED)

@@ -1,0 +1,87 @@
+"""Data sets of the benchmarks: what there is, where it lies, and fetching it.
+
+    surnn data list               all sets: size, licence, and where each was found
+    surnn data get mnist imdb     download and verify, resuming what was broken off
+    surnn data where mnist        the folder of a set (fails if it is missing)
+
+Looked for in --data, then $SURNN_DATA, then $SURNN_CACHE/data (~/.cache/surnn/data), where
+downloads go. Mind the licences and cite the authors.
+"""
+
+import argparse
+from pathlib import Path
+
+from .registry import SETS, DataSet, look_up
+from .where import cache_folder, find, need, size_text
+
+HELP = "list, fetch and find the data sets of the benchmarks"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``surnn data``."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="all sets, and where each was found")
+    getting = actions.add_parser("get", help="download and verify")
+    getting.add_argument("names", nargs="+", metavar="NAME")
+    where = actions.add_parser("where", help="the folder of a set")
+    where.add_argument("name", metavar="NAME")
+    for action in (listing, getting, where):
+        action.add_argument("--data", type=Path, metavar="DIR", help="a folder to look in first")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Do what was asked."""
+    if arguments.action == "list":
+        _list(arguments.data)
+    elif arguments.action == "where":
+        print(need(arguments.name, arguments.data).folder)
+    else:
+        for entry in [look_up(name) for name in arguments.names]:
+            _get(entry, arguments.data)
+
+
+def _list(data: Path | None) -> None:
+    from rich.console import Console  # noqa: PLC0415 (heavier than parsing needs)
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table()
+    for title in ("name", "download", "licence", "what it is"):
+        table.add_column(title)
+    table.add_column("where", overflow="fold")
+    for entry in SETS.values():
+        found = find(entry.name, data)
+        where = "missing" if found is None else str(found.folder)
+        if found is not None and found.layout.lacks:
+            where += f" (without {found.layout.lacks})"
+        table.add_row(entry.name, size_text(entry.size), entry.licence, entry.title, where)
+    Console().print(table)
+
+
+def _get(entry: DataSet, data: Path | None) -> None:
+    found = find(entry.name, data)
+    if found is not None and not found.layout.lacks:
+        print(f"{entry.name}: already in {found.folder}")
+        return
+    from rich import progress as bars  # noqa: PLC0415
+
+    from .download import get  # noqa: PLC0415
+
+    columns = (
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.DownloadColumn(),
+        bars.TransferSpeedColumn(),
+        bars.TimeRemainingColumn(),
+    )
+    folder = cache_folder() / entry.name
+    tasks: dict[str, bars.TaskID] = {}
+    with bars.Progress(*columns) as progress:
+
+        def report(name: str, done: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = progress.add_task(name, total=total)
+            progress.update(tasks[name], completed=done, total=total)
+
+        unverified = get(entry, folder, report)
+    checked = "verified" if not unverified else f"not verified: {', '.join(unverified)}"
+    print(f"{entry.name}: in {folder} ({checked}). Licence: {entry.licence}. Cite {entry.citation}")

@@ -1,0 +1,282 @@
+"""The data sets we know: their files, addresses, checksums, licences and citations.
+
+A checksum is entered only where several public sources agree on it; None means that nobody
+publishes one, and the download is then said to be not verified.
+"""
+
+from dataclasses import dataclass
+
+from ..cli import CommandError
+
+
+class DataError(CommandError):
+    """A data set is missing, damaged or cannot be fetched; says what to do about it."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file to download: the name it is kept under, where to get it, what it must hash to."""
+
+    name: str
+    addresses: tuple[str, ...]
+    size: int
+    """Bytes, at least roughly; the server's own figure counts."""
+    checksum: str | None = None
+    """``md5:...`` or ``sha256:...``."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One form in which a set may lie in a folder: ``files`` (patterns) must all be there."""
+
+    kind: str
+    files: tuple[str, ...]
+    lacks: str = ""
+    """What this form leaves out, for forms that are not the whole set."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set under the name it has on the command line."""
+
+    name: str
+    title: str
+    licence: str
+    citation: str
+    remotes: tuple[Remote, ...]
+    layouts: tuple[Layout, ...]
+    folders: tuple[str, ...] = ()
+    """Sub-folders to look in, besides the folder itself and the one of the set's name."""
+    unpack: tuple[str, ...] = ()
+    """Of a large archive, the members to keep (patterns); the archive goes afterwards."""
+
+    @property
+    def size(self) -> int:
+        return sum(remote.size for remote in self.remotes)
+
+
+_MNIST = (
+    ("train-images-idx3-ubyte.gz", 9_912_422, "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+    ("train-labels-idx1-ubyte.gz", 28_881, "md5:d53e105ee54ea40749a09fcbcd1e9432"),
+    ("t10k-images-idx3-ubyte.gz", 1_648_877, "md5:9fb629c4189551a2d022fa330f9573f3"),
+    ("t10k-labels-idx1-ubyte.gz", 4_542, "md5:ec29112dd5afa0611ce80d1b7f02629c"),
+)
+_MNIST_MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
+_CIFAR = "cifar-10-batches-py/"
+_AAN = tuple(f"new_aan_pairs.{split}.tsv" for split in ("train", "eval", "test"))
+
+
+def _wikitext(name: str, version: str, size: int, sha256: str, *more: Layout) -> DataSet:
+    archive = f"wikitext-{version}-raw-v1.zip"
+    return DataSet(
+        name=name,
+        title=f"WikiText-{version}, raw",
+        licence="CC BY-SA 3.0",
+        citation="Merity et al., Pointer Sentinel Mixture Models, ICLR 2017",
+        remotes=(
+            Remote(
+                archive,
+                (
+                    f"https://wikitext.smerity.com/{archive}",
+                    f"https://s3.amazonaws.com/research.metamind.io/wikitext/{archive}",
+                ),
+                size,
+                f"sha256:{sha256}",
+            ),
+        ),
+        layouts=(
+            Layout("archive", (archive,)),
+            Layout("folder", tuple(f"wiki.{s}.raw" for s in ("train", "valid", "test"))),
+            *more,
+        ),
+        folders=(f"wikitext-{version}-raw",),
+    )
+
+
+_ALL = (
+    DataSet(
+        name="mnist",
+        title="MNIST handwritten digits",
+        licence="CC BY-SA 3.0",
+        citation="LeCun et al., Gradient-based learning applied to document recognition, 1998",
+        remotes=tuple(
+            Remote(name, tuple(mirror + name for mirror in _MNIST_MIRRORS), size, checksum)
+            for name, size, checksum in _MNIST
+        ),
+        layouts=(
+            Layout("idx", tuple(name for name, _, _ in _MNIST)),
+            Layout("idx", tuple(name.removesuffix(".gz") for name, _, _ in _MNIST)),
+            Layout("npz", ("mnist.npz",)),
+        ),
+        folders=("MNIST/raw",),
+    ),
+    DataSet(
+        name="cifar10",
+        title="CIFAR-10 images",
+        licence="none stated",
+        citation="Krizhevsky, Learning multiple layers of features from tiny images, 2009",
+        remotes=(
+            Remote(
+                "cifar-10-python.tar.gz",
+                ("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",),
+                170_498_071,
+                "md5:c58f30108f718f92721af3b95e74349a",
+            ),
+        ),
+        layouts=(
+            Layout("archive", ("cifar-10-python.tar.gz",)),
+            Layout(
+                "folder",
+                (*(f"{_CIFAR}data_batch_{i}" for i in range(1, 6)), f"{_CIFAR}test_batch"),
+            ),
+            Layout("webp", ("cifar10_rgb_webp_a.npz", "cifar10_rgb_webp_b.npz")),
+        ),
+    ),
+    DataSet(
+        name="imdb",
+        title="IMDB reviews (aclImdb), of LRA Text",
+        licence="none stated",
+        citation="Maas et al., Learning word vectors for sentiment analysis, ACL 2011",
+        remotes=(
+            Remote(
+                "aclImdb_v1.tar.gz",
+                ("https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",),
+                84_125_825,
+                "md5:7c2ac02c03563afcf9b574c7e56c153a",
+            ),
+        ),
+        layouts=(
+            Layout("packed", ("imdb_bytes.npz.xz",)),
+            Layout("archive", ("aclImdb_v1.tar.gz",)),
+            Layout("folder", ("aclImdb",)),
+        ),
+    ),
+    DataSet(
+        name="aan",
+        title="ACL Anthology Network pairs, of LRA Retrieval",
+        licence="see the ACL Anthology Network",
+        citation="Radev et al., The ACL Anthology Network corpus, 2013; Tay et al., LRA, ICLR 2021",
+        remotes=(
+            Remote(  # LRA's own address; in 2026 some report that it answers 403
+                "lra_release.gz",
+                ("https://storage.googleapis.com/long-range-arena/lra_release.gz",),
+                7_700_000_000,
+            ),
+        ),
+        layouts=(Layout("folder", _AAN),),
+        folders=("tsv_data", "lra_release/tsv_data", "lra_release/lra_release/tsv_data"),
+        unpack=_AAN,
+    ),
+    _wikitext(
+        "wikitext103",
+        "103",
+        191_984_949,
+        "91c00ae287f0d699e18605c84afc9e45c192bc6b7797ff8837e5474655a33794",
+    ),
+    _wikitext(
+        "wikitext2",
+        "2",
+        4_721_645,
+        "ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11",
+        Layout("packed", ("wikitext2_valid_test_only.tar.xz",), lacks="the training split"),
+    ),
+    DataSet(
+        name="enwik8",
+        title="enwik8, the first 100 MB of Wikipedia",
+        licence="GFDL, CC BY-SA",
+        citation="Mahoney, Large text compression benchmark, 2006",
+        remotes=(
+            Remote(
+                "enwik8.zip",
+                ("https://mattmahoney.net/dc/enwik8.zip", "http://mattmahoney.net/dc/enwik8.zip"),
+                36_445_475,
+                "sha256:547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
+            ),
+        ),
+        layouts=(
+            Layout("plain", ("enwik8",)),
+            Layout("archive", ("enwik8.zip",)),
+            Layout("xz", ("enwik8.xz",)),
+        ),
+    ),
+    DataSet(
+        name="fsdd",
+        title="Free Spoken Digit Dataset",
+        licence="CC BY-SA 4.0",
+        citation="Jackson et al., Free Spoken Digit Dataset v1.0.10, 2020",
+        remotes=(
+            Remote(
+                "free-spoken-digit-dataset-1.0.10.tar.gz",
+                (
+                    "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/tags/"
+                    "v1.0.10.tar.gz",
+                ),
+                16_000_000,
+            ),
+        ),
+        layouts=(
+            Layout("packed", ("fsdd_8k_int16.npz.xz",)),
+            Layout("archive", ("free-spoken-digit-dataset-*.tar.gz",)),
+            Layout("folder", ("recordings",)),
+        ),
+        folders=("free-spoken-digit-dataset", "free-spoken-digit-dataset-1.0.10"),
+    ),
+    DataSet(
+        name="speech_commands_noise",
+        title="Background noise of Speech Commands",
+        licence="CC BY 4.0",
+        citation="Warden, Speech Commands, arXiv:1804.03209, 2018",
+        remotes=(
+            Remote(
+                "speech_commands_v0.02.tar.gz",
+                (
+                    "https://storage.googleapis.com/download.tensorflow.org/data/"
+                    "speech_commands_v0.02.tar.gz",
+                    "http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
+                ),
+                2_428_923_189,
+                "md5:6b74f3901214cb2c2934e98196829835",
+            ),
+        ),
+        layouts=(
+            Layout("folder", ("white_noise.wav", "pink_noise.wav")),
+            Layout("packed", ("speechcommands_background_noise.tar.xz",)),
+        ),
+        folders=("_background_noise_", "SpeechCommands/speech_commands_v0.02/_background_noise_"),
+        unpack=("*_background_noise_/*.wav",),
+    ),
+    DataSet(
+        name="mitbih",
+        title="MIT-BIH arrhythmia database",
+        licence="ODC-By 1.0",
+        citation="Moody and Mark, The impact of the MIT-BIH arrhythmia database, 2001",
+        remotes=(
+            Remote(
+                "mit-bih-arrhythmia-database-1.0.0.zip",
+                (
+                    "https://physionet.org/static/published-projects/mitdb/"
+                    "mit-bih-arrhythmia-database-1.0.0.zip",
+                ),
+                77_000_000,
+            ),
+        ),
+        layouts=(
+            Layout("archive", ("mit-bih-arrhythmia-database-1.0.0.zip",)),
+            Layout("folder", ("100.hea", "100.dat", "100.atr")),
+            Layout("packed", ("mitbih_lead0_delta.npz.xz",)),
+        ),
+        folders=("mit-bih-arrhythmia-database-1.0.0", "mitdb"),
+    ),
+)
+
+SETS: dict[str, DataSet] = {entry.name: entry for entry in _ALL}
+
+
+def look_up(name: str) -> DataSet:
+    """The entry of this name."""
+    if name not in SETS:
+        raise DataError(f"there is no data set {name!r}; known are {', '.join(SETS)}")
+    return SETS[name]

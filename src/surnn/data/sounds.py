@@ -1,0 +1,78 @@
+"""Readers of the sound sets, as 16-bit samples."""
+
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+
+from .archives import members, npz, reading
+from .registry import DataError
+from .where import need
+
+
+class Clips(NamedTuple):
+    """Spoken digits at 8 kHz, one after the other in ``samples``."""
+
+    samples: np.ndarray
+    lengths: np.ndarray
+    digit: np.ndarray
+    take: np.ndarray
+    """The number of the recording among those of its speaker and digit; 0-4 are for testing."""
+
+
+def fsdd(data: Path | None = None) -> Clips:
+    """All clips, sorted by file name."""
+    found = need("fsdd", data)
+    path = found.paths[0]
+    with reading(path):
+        if found.kind == "packed":
+            arrays = npz(path)
+            return Clips(*(arrays[k] for k in ("pcm", "lens", "digit", "index")))
+        clips = {
+            name.rsplit("/", 1)[-1]: _wav(content, 8000)
+            for name, content in members(path)
+            if name.endswith(".wav")
+        }
+    if not clips:
+        raise DataError(f"there are no recordings (DIGIT_SPEAKER_INDEX.wav) in {path}")
+    names = sorted(clips)
+    parts = [name.removesuffix(".wav").split("_") for name in names]
+    return Clips(
+        np.concatenate([clips[name] for name in names]),
+        np.array([len(clips[name]) for name in names], np.int64),
+        np.array([int(part[0]) for part in parts], np.uint8),
+        np.array([int(part[-1]) for part in parts], np.uint8),
+    )
+
+
+def noise(data: Path | None = None) -> dict[str, np.ndarray]:
+    """The noise recordings of Speech Commands at 16 kHz, by name, in sorted order."""
+    found = need("speech_commands_noise", data)
+    source = found.folder if found.kind == "folder" else found.paths[0]
+    with reading(source):
+        recordings = {
+            Path(name).stem: _wav(content, 16000)
+            for name, content in members(source)
+            if name.endswith(".wav")
+        }
+    return dict(sorted(recordings.items()))
+
+
+def _wav(file: IO[bytes], rate: int) -> np.ndarray:
+    """The samples of a mono 16-bit WAV file (read here because extra chunks are common)."""
+    raw = file.read()
+    if raw[:4] != b"RIFF" or raw[8:12] != b"WAVE":
+        raise ValueError("not a WAV file")
+    at, form = 12, None
+    while at + 8 <= len(raw):
+        name, size = raw[at : at + 4], int.from_bytes(raw[at + 4 : at + 8], "little")
+        body = raw[at + 8 : at + 8 + size]
+        if name == b"fmt ":
+            form = tuple(np.frombuffer(body, "<u2", 2)) + tuple(np.frombuffer(body, "<u4", 1, 4))
+            bits = int.from_bytes(body[14:16], "little")
+            if form != (1, 1, rate) or bits != 16:
+                raise ValueError(f"expected 16-bit mono PCM at {rate} Hz, got {form}, {bits} bits")
+        elif name == b"data" and form is not None:
+            return np.frombuffer(body[: len(body) // 2 * 2], "<i2").astype(np.int16)
+        at += 8 + size + size % 2
+    raise ValueError("a WAV file without samples")

@@ -1,0 +1,107 @@
+"""Readers of the text sets, as bytes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from .archives import content_of, members, npz, reading
+from .registry import DataError
+from .where import Found, need
+
+ENWIK8_SIZE = 100_000_000
+
+
+class Reviews(NamedTuple):
+    """Texts one after the other: ``flat`` bytes, their ``lengths`` and labels (1 is positive)."""
+
+    flat: np.ndarray
+    lengths: np.ndarray
+    labels: np.ndarray
+
+
+def imdb(data: Path | None = None) -> dict[str, Reviews]:
+    """Reviews of the splits ``train`` and ``test``, negative ones first, sorted by file name."""
+    found = need("imdb", data)
+    path = found.paths[0]
+    with reading(path):
+        if found.kind != "packed":
+            return _imdb_files(path)
+        arrays = npz(path)
+        parts = ("bytes", "lens", "labels")
+        return {
+            split: Reviews(*(arrays[f"{split}_{part}"] for part in parts))
+            for split in ("train", "test")
+        }
+
+
+def _imdb_files(path: Path) -> dict[str, Reviews]:
+    texts: dict[str, list[tuple[int, str, bytes]]] = {"train": [], "test": []}
+    for name, content in members(path, deep=True):
+        parts = name.split("/")[-3:]
+        if len(parts) == 3 and parts[0] in texts and parts[1] in ("neg", "pos"):
+            texts[parts[0]].append((int(parts[1] == "pos"), parts[2], content.read()))
+    if not texts["train"] or not texts["test"]:
+        raise DataError(f"{path} holds no train/pos, train/neg, test/pos, test/neg reviews")
+    return {split: _join(sorted(found)) for split, found in texts.items()}
+
+
+def _join(reviews: list[tuple[int, str, bytes]]) -> Reviews:
+    return Reviews(
+        np.frombuffer(b"".join(text for _, _, text in reviews), np.uint8),
+        np.array([len(text) for _, _, text in reviews], np.int64),
+        np.array([label for label, _, _ in reviews], np.uint8),
+    )
+
+
+class Pair(NamedTuple):
+    """Two documents, and whether one cites the other."""
+
+    label: int
+    first: bytes
+    second: bytes
+
+
+def aan_pairs(found: Found, split: Literal["train", "valid", "test"]) -> Iterator[Pair]:
+    """The pairs of a split of :func:`need` ("aan"), line by line: the files are large.
+
+    A line is label, two identifiers and two texts, between tabs; quotes mean nothing, as in LRA.
+    """
+    path = found.paths[("train", "valid", "test").index(split)]
+    with reading(path), path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            fields = line.rstrip(b"\r\n").split(b"\t")
+            if len(fields) != 5:
+                raise DataError(f"{path}, line {number}: {len(fields)} columns instead of 5")
+            yield Pair(int(float(fields[0])), fields[3], fields[4])
+
+
+def wikitext(name: str, data: Path | None = None) -> dict[str, bytes]:
+    """The text of each split that is at hand: ``train``, ``valid``, ``test``."""
+    found = need(name, data)
+    texts: dict[str, bytes] = {}
+    source = found.folder if found.kind == "folder" else found.paths[0]
+    with reading(source):
+        for path, content in members(source):
+            parts = path.rsplit("/", 1)[-1].split(".")
+            if len(parts) == 3 and parts[0] == "wiki" and parts[2] in ("raw", "tokens"):
+                texts[parts[1]] = content.read()
+    return texts
+
+
+def enwik8(data: Path | None = None) -> np.ndarray:
+    """All 100,000,000 bytes."""
+    found = need("enwik8", data)
+    path = found.paths[0]
+    with reading(path):
+        if found.kind == "archive":
+            raw = next(content.read() for name, content in members(path) if name == "enwik8")
+        else:
+            raw = content_of(path)
+    if len(raw) != ENWIK8_SIZE:
+        raise DataError(
+            f"{path} holds {len(raw):,} bytes instead of {ENWIK8_SIZE:,}; delete it and fetch it "
+            "again: surnn data get enwik8"
+        )
+    return np.frombuffer(raw, np.uint8)

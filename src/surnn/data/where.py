@@ -1,0 +1,94 @@
+"""Where a data set lies on this machine."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from .registry import DataError, DataSet, Layout, look_up
+
+
+@dataclass(frozen=True)
+class Found:
+    """A set that is here: in which form, and its files in the order of the layout."""
+
+    entry: DataSet
+    layout: Layout
+    paths: tuple[Path, ...]
+
+    @property
+    def kind(self) -> str:
+        return self.layout.kind
+
+    @property
+    def folder(self) -> Path:
+        return self.paths[0].parent
+
+
+def cache_folder() -> Path:
+    """Where downloads go."""
+    return Path(os.environ.get("SURNN_CACHE") or "~/.cache/surnn").expanduser() / "data"
+
+
+def places(data: Path | None = None) -> list[Path]:
+    """The folders to look in, first to last. One that was named but is not there is an error."""
+    named = [("--data", data)]
+    if os.environ.get("SURNN_DATA"):
+        named.append(("SURNN_DATA", Path(os.environ["SURNN_DATA"])))
+    folders = []
+    for source, folder in named:
+        if folder is not None:
+            folders.append(folder.expanduser())
+            if not folders[-1].is_dir():
+                raise DataError(f"{source} names {folders[-1]}, which is not a folder")
+    return [*folders, cache_folder()]
+
+
+def find(name: str, data: Path | None = None) -> Found | None:
+    """The set of this name, in the first place that has it whole, in any of its forms."""
+    entry = look_up(name)
+    for place in places(data):
+        for inside in ("", name, *entry.folders, *(f"{name}/{sub}" for sub in entry.folders)):
+            for layout in entry.layouts:
+                paths = _match(place / inside, layout)
+                if paths is not None:
+                    return Found(entry, layout, paths)
+    return None
+
+
+def need(name: str, data: Path | None = None) -> Found:
+    """As :func:`find`, but a set that is missing is an error that says what to do."""
+    found = find(name, data)
+    if found is None:
+        raise DataError(missing(look_up(name), places(data)))
+    return found
+
+
+def missing(entry: DataSet, looked_in: list[Path]) -> str:
+    """What to do about a set that is not here."""
+    canonical = [f.name for f in entry.remotes] if not entry.unpack else entry.layouts[0].files
+    return (
+        f"data set {entry.name!r} ({entry.title}) was not found in "
+        f"{', '.join(str(place) for place in looked_in)}.\n"
+        f"  fetch it:        surnn data get {entry.name}   ({size_text(entry.size)})\n"
+        f"  or put it there: {', '.join(canonical)} into {cache_folder() / entry.name}\n"
+        f"  or say where:    --data FOLDER, or SURNN_DATA=FOLDER in the environment"
+    )
+
+
+def size_text(count: float) -> str:
+    """Bytes as a person says them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit in ("B", "kB") else f"{count:.3g} {unit}"
+        count /= 1000
+    raise AssertionError
+
+
+def _match(folder: Path, layout: Layout) -> tuple[Path, ...] | None:
+    paths = []
+    for pattern in layout.files:
+        hits = sorted(folder.glob(pattern)) if "*" in pattern else [folder / pattern]
+        if not hits or not hits[-1].exists():
+            return None
+        paths.append(hits[-1])
+    return tuple(paths)

@@ -1,0 +1,217 @@
+"""Heartbeats in long electrocardiograms: when does one come, and of what type is it?"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ..data import DataError
+from ..data.batches import keep, kept, row_numbers
+from .base import Batch, Output, Score, Split, Task, Values, generator_for
+
+RATE = 360
+TOLERANCE = 54
+"""Steps, 150 ms: the customary tolerance of beat detection."""
+NEAR = 36
+"""Steps, 100 ms: what is nearer to a beat than this counts as of kind ``beat``."""
+IGNORED = -100
+NONE, NORMAL, SUPRAVENTRICULAR, VENTRICULAR, FUSION = range(5)
+UNKNOWN = 255
+"""In storage: near a beat that the experts could not classify."""
+
+# Symbols of the annotations, by class of the standard (AAMI EC57).
+TYPES = {
+    **dict.fromkeys("NLRej", NORMAL),
+    **dict.fromkeys("AaJS", SUPRAVENTRICULAR),
+    **dict.fromkeys("VE", VENTRICULAR),
+    "F": FUSION,
+    **dict.fromkeys("/fQ", UNKNOWN),
+}
+
+# De Chazal's division by patient: DS1 and DS2. The four paced recordings are left out.
+RECORDS: dict[Split, tuple[int, ...]] = {
+    "train": (
+        101, 106, 108, 109, 112, 114, 115, 116, 119, 122,
+        201, 203, 207, 208, 209, 215, 220, 230,
+    ),
+    "valid": (118, 124, 205, 223),
+    "test": (
+        100, 103, 105, 111, 113, 117, 121, 123,
+        200, 202, 210, 212, 213, 214, 219, 221, 222, 228, 231, 232, 233, 234,
+    ),
+}  # fmt: skip
+
+
+class Signals(NamedTuple):
+    """The records of a split on the device, [R, T] each."""
+
+    signal: Tensor
+    """int16, as recorded."""
+    mean: Tensor
+    std: Tensor
+    """[R, 1], of each record."""
+    wanted: Tensor
+    """uint8: the class at each step, or UNKNOWN."""
+    near: Tensor
+    """bool: near a beat."""
+
+
+@dataclass(frozen=True)
+class EcgBeats(Task):
+    """Find and classify the beats of the MIT-BIH arrhythmia database, step by step at 360 Hz.
+
+    Input: windows of the first lead (MLII, but in record 114), less the record's mean, over its
+    standard deviation. Output at each step: none, N, S, V or F (the standard's classes). The target
+    is the beat's class from ``mark`` steps before to ``mark`` steps after ``delay`` steps past the
+    annotated R peak, and none elsewhere; around the few beats that could not be classified, nothing
+    is asked. Loss: cross entropy, classes weighted by the square root of how much rarer than
+    none they are in training, at most 20.
+
+    Metric: F1 of beats. A run of steps at which the answer is not none is one detection, at its
+    middle; it belongs to the nearest true beat if that is within 150 ms. A beat with at least one
+    is a true positive, further ones are false positives. The sums are 2 TP over detections plus
+    beats, so they add up over batches. A silent model has 0.
+
+    Patients are divided as in the literature (DS1, DS2); of DS1, records 118, 124, 205 and 223 are
+    for validation: 18 / 4 / 22 records. (201 and 202 are one patient, on both sides of that
+    division.) Windows lie end to end; those of training are shifted at random by up to a half.
+
+    Args:
+        window: steps; 4096 are 11.4 s.
+        delay: steps by which the answer may wait to see the whole beat; 36 are 100 ms.
+        mark: half width of the target.
+        typed: a detection must also have the class of its beat, at its middle.
+    """
+
+    window: int = 4096
+    delay: int = 36
+    mark: int = 5
+    typed: bool = False
+
+    name: ClassVar[str] = "ecg_beats"
+    metric: ClassVar[str] = "beat F1"
+    kinds: ClassVar[tuple[str, ...]] = ("beat", "between")
+    needs: ClassVar[tuple[str, ...]] = ("mitbih",)
+
+    def __post_init__(self) -> None:
+        if self.window < 1 or self.delay < 0 or self.mark < 0:
+            raise ValueError(
+                f"expected window >= 1, delay >= 0 and mark >= 0, got {self.window}, {self.delay}, "
+                f"{self.mark}"
+            )
+
+    @property
+    def input(self) -> Values:
+        return Values(1)
+
+    @property
+    def output(self) -> Output:
+        return Output(5, "step")
+
+    @property
+    def steps(self) -> int:
+        return self.window
+
+    @property
+    def chance(self) -> float:
+        return 0.0
+
+    def prepare(self, device: torch.device, data: Path | None = None) -> None:
+        from ..data.ecg import mitbih  # noqa: PLC0415 (only the one who trains reads files)
+
+        found = mitbih(data)
+        splits: dict[Split, Signals] = {}
+        for split, names in RECORDS.items():
+            chosen = [found[str(name)] for name in names if str(name) in found]
+            if len(chosen) < len(names):
+                lost = [str(name) for name in names if str(name) not in found]
+                raise DataError(f"mitbih: records {', '.join(lost)} are missing; fetch it again")
+            splits[split] = self._place(chosen, device)
+        counts = torch.bincount(splits["train"].wanted.flatten(), minlength=256)[:5].double()
+        weights = (counts[0] / counts.clamp(min=1)).sqrt().clamp(max=20)
+        keep(self, (splits, weights.float()))
+
+    def _place(self, records, device: torch.device) -> Signals:
+        steps = min(len(record.signal) for record in records)
+        signal = np.stack([record.signal[:steps] for record in records])
+        wanted = np.zeros(signal.shape, np.uint8)
+        near = np.zeros(signal.shape, bool)
+        for row, record in enumerate(records):
+            for at, symbol in zip(record.at.tolist(), record.symbols, strict=True):
+                if symbol in TYPES:
+                    kind, middle = TYPES[symbol], at + self.delay
+                    reach = TOLERANCE if kind == UNKNOWN else self.mark
+                    wanted[row, max(0, middle - reach) : max(0, middle + reach + 1)] = kind
+                    near[row, max(0, at - NEAR) : at + NEAR + 1] = True
+        mean, std = signal.mean(1, keepdims=True), signal.std(1, keepdims=True)
+        arrays = (signal, mean.astype(np.float32), std.astype(np.float32), wanted, near)
+        return Signals(*(torch.from_numpy(array).to(device) for array in arrays))
+
+    def size(self, split: Split) -> int:
+        records, steps = kept(self)[0][split].signal.shape
+        return records * (steps // self.window)
+
+    def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
+        stored: Signals = kept(self)[0][split]
+        steps, home = stored.signal.shape[1], stored.signal.device
+        per_record = steps // self.window
+        rows = row_numbers(split, self.size(split), number, size, seed).to(home)
+        record, start = rows // per_record, rows % per_record * self.window
+        if split == "train":
+            half = self.window // 2
+            generator = generator_for(seed, number, home)
+            shift = torch.randint(-half, half + 1, rows.shape, device=home, generator=generator)
+            start = (start + shift).clamp_(0, steps - self.window)
+        at = (record[:, None], start[:, None] + torch.arange(self.window, device=home))
+        x = (stored.signal[at] - stored.mean[record]) / stored.std[record].clamp(min=1e-6)
+        wanted = stored.wanted[at].long()
+        return Batch(
+            x.unsqueeze(-1).to(device),
+            wanted.masked_fill_(wanted == UNKNOWN, IGNORED).to(device),
+            kinds=torch.where(stored.near[at], 0, 1).to(device),
+        )
+
+    def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
+        weights = kept(self)[1].to(prediction.device)
+        flat = prediction.flatten(0, 1).float()
+        return functional.cross_entropy(flat, batch.target.flatten(), weights)
+
+    def score(self, prediction: Tensor, batch: Batch) -> Score:
+        asked = batch.target != IGNORED
+        answers = torch.where(asked, prediction.argmax(-1), NONE)
+        found_at, found = events(answers)
+        true_at, true = events(torch.where(asked, batch.target, NONE))
+        if len(true_at) == 0 or len(found_at) == 0:
+            right = torch.zeros((), device=answers.device)
+        else:
+            nearest = _nearest(found_at, true_at)
+            hit = (found_at - true_at[nearest]).abs() <= TOLERANCE
+            if self.typed:
+                hit = hit & (found == true[nearest])
+            right = torch.zeros_like(true_at).index_add_(0, nearest, hit.long()).clamp_(max=1).sum()
+        total = torch.tensor(len(found_at) + len(true_at), device=answers.device)
+        return Score(2 * right, total)
+
+
+def events(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Runs of labels other than none, in [B, T]: their middles, and the labels there.
+
+    Middles are counted through the whole batch, with gaps so wide that rows never meet.
+    """
+    wide = functional.pad(labels, (1, 2 * TOLERANCE + 1)).flatten()
+    on = (wide != NONE).to(torch.int8)
+    change = on.diff()
+    starts, ends = (change > 0).nonzero()[:, 0] + 1, (change < 0).nonzero()[:, 0]
+    middles = (starts + ends) // 2
+    return middles, wide[middles]
+
+
+def _nearest(points: Tensor, others: Tensor) -> Tensor:
+    """For each of the points, which of the others (sorted) is nearest."""
+    after = torch.searchsorted(others, points).clamp_(max=len(others) - 1)
+    before = (after - 1).clamp_(min=0)
+    return torch.where(points - others[before] <= (others[after] - points).abs(), before, after)

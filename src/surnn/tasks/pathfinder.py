@@ -1,0 +1,99 @@
+"""Pathfinder: are the two circles joined by a dashed line? Read pixel by pixel."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from .base import Batch, Output, Score, Split, Task, Values, shuffled
+from .cache import Progress, load_or_make
+from .pathfinder_draw import WINDOW
+from .pathfinder_snakes import images as make_images
+
+DATA_SEED = 42
+
+
+@dataclass(frozen=True)
+class Pathfinder(Task):
+    """Pathfinder-32 of the Long Range Arena, at its hard setting.
+
+    Input [B, 1024, 1]: an image of 32 x 32 pixels in 0 to 1, row by row. It shows two snakes of 14
+    paddles and up to 5 distractors of 4, all clear of one another, and two circles: at the origin
+    of one long snake, and at the end of the same (class 1) or the other (class 0).
+
+    Made by our own generator after the description and the parameters of the original, from a fixed
+    seed, and kept in ``$SURNN_CACHE`` (``~/.cache/surnn``). Where it differs: a snake avoids all of
+    the other one, its newest paddle included, so that no two ever touch; a distractor's first
+    paddle is sought at 32 random pixels, not at all of them; contrasts above white are clipped; the
+    80/10/10 split is in order, as images are independent.
+
+    Args:
+        images: how many in all.
+    """
+
+    images: int = 200_000
+
+    name: ClassVar[str] = "pathfinder"
+    paper: ClassVar[dict[str, float]] = {"suGRU": 0.8492, "suGRU, sigmoid": 0.7345, "S4": 0.9420}
+
+    def __post_init__(self) -> None:
+        if self.images < 10 or self.images % 10:
+            raise ValueError(
+                f"images is {self.images}; expected a multiple of 10, to be split 8 : 1 : 1"
+            )
+
+    @property
+    def input(self) -> Values:
+        return Values(1)
+
+    @property
+    def output(self) -> Output:
+        return Output(2, "sequence")
+
+    @property
+    def steps(self) -> int:
+        return WINDOW * WINDOW
+
+    @property
+    def chance(self) -> float:
+        return 0.5
+
+    def prepare(
+        self, device: torch.device, data: Path | None = None, progress: Progress | None = None
+    ) -> None:
+        arrays = load_or_make(
+            f"pathfinder-{self.images}.npz",
+            {"task": self.name, "version": 1, "seed": DATA_SEED, "count": self.images},
+            lambda: make_images(self.images, DATA_SEED, progress),
+            data,
+        )
+        pixels = torch.from_numpy(arrays["images"]).reshape(self.images, -1, 1).to(device)
+        labels = torch.from_numpy(arrays["labels"]).long().to(device)
+        object.__setattr__(self, "_stored", (pixels, labels))
+
+    def size(self, split: Split) -> int:
+        return self.images // 10 * (8 if split == "train" else 1)
+
+    def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
+        stored: tuple[Tensor, Tensor] | None = getattr(self, "_stored", None)
+        if stored is None:
+            raise RuntimeError("pathfinder has no data yet; call prepare(device) first")
+        pixels, labels = stored
+        tenth, count = self.images // 10, self.size(split)
+        first = {"train": 0, "valid": 8 * tenth, "test": 9 * tenth}[split]
+        if split == "train":
+            rows = shuffled(count, number, size, seed)
+        else:
+            rows = torch.arange(first + number * size, first + min((number + 1) * size, count))
+        rows = rows.to(pixels.device)
+        return Batch((pixels[rows].float() / 255).to(device), labels[rows].to(device))
+
+    def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
+        return functional.cross_entropy(prediction.float(), batch.target)
+
+    def score(self, prediction: Tensor, batch: Batch) -> Score:
+        hits = prediction.argmax(-1) == batch.target
+        return Score(hits.sum(), torch.tensor(hits.numel(), device=hits.device))

@@ -1,0 +1,254 @@
+"""Snakes: rows of paddles that grow over many images at once and stay clear of one another."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .cache import Arrays, Progress
+from .pathfinder_draw import (
+    ANGLE,
+    CANVAS,
+    DEGREES,
+    LENGTH,
+    LINES,
+    MARGIN,
+    MARKER,
+    MASKS,
+    TURNING,
+    TURNS,
+    WINDOW,
+    along,
+    blank,
+    flat,
+    lay,
+    under,
+    window,
+)
+
+PADDLES = 14
+SEED_DISTANCE = 7
+CONTINUITY = 1.0
+CONTRAST = 2 * 0.75
+DISTRACTORS, DISTRACTOR_PADDLES = 5, PADDLES // 3
+DISTRACTOR_CONTRAST = 2.0
+"""The original's: the factor of 0.75 is left out for distractors."""
+SNAKE_TRIES, PADDLE_TRIES = 1 + 4, 1 + 2
+SEED_DRAWS = 32
+"""Pixels drawn to find a free one for a distractor."""
+CROWDED = 1.8 * 255
+FREE = 0.3 * 255
+ATTEMPTS = 4096
+"""Pairs of snakes begun at a time; few come to their full length. Part of what the data is."""
+
+ADVANCE = along(LENGTH + 2 * MARGIN)
+TO_PIVOT = along(LENGTH) + along(-TURNING)
+NEIGHBOURS = np.array([0, -CANVAS, CANVAS, -1, 1])
+"""A pixel and those at most a margin away, in a flattened canvas."""
+
+
+def _turn_weights() -> np.ndarray:
+    """[directions, K] how likely each turn is after each direction."""
+    turn = abs(ANGLE[:, None] - ANGLE[DEGREES:])
+    turn = np.minimum(turn, 2 * np.pi - turn)
+    return np.cos(np.minimum(CONTINUITY * turn, np.pi / 2)) ** 2
+
+
+TURN_WEIGHTS = _turn_weights()
+
+
+class Grown(NamedTuple):
+    """Paddles that were to be added to the snakes of N images."""
+
+    fits: np.ndarray
+    """[N] whether there was room; the rest is only meant where there was."""
+    heads: np.ndarray
+    """[N, 2]."""
+    directions: np.ndarray
+    """[N]."""
+    pivots: np.ndarray
+    """[N, 2]."""
+
+
+class Scene(NamedTuple):
+    """What is in N images. A paddle is a direction and a point (y, x): the tail of a snake's first
+    paddle, the heads of the others."""
+
+    points: np.ndarray
+    """[N, 2, 14, 2] of the two long snakes."""
+    directions: np.ndarray
+    """[N, 2, 14]."""
+    distractor_points: np.ndarray
+    """[N, 5, 4, 2]."""
+    distractor_directions: np.ndarray
+    """[N, 5, 4]."""
+    present: np.ndarray
+    """[N, 5] whether there was room for the distractor."""
+    markers: np.ndarray
+    """[N, 2, 2] the origin of one snake, and the end of one."""
+    labels: np.ndarray
+    """[N] 1 if it is the same snake."""
+
+
+def extend(
+    seen: np.ndarray,
+    rows: np.ndarray,
+    pivots: np.ndarray,
+    directions: np.ndarray,
+    random: np.random.Generator,
+) -> Grown:
+    """One more paddle for the snakes in canvases seen[rows], which were last at ``pivots``."""
+    pivots = pivots + ADVANCE[directions]
+    heads = pivots[:, None] + TURNS
+    where = (rows * seen.shape[1])[:, None] + flat(heads)
+    blocked = seen.reshape(-1)[where[..., None] + NEIGHBOURS].max(-1)
+    likely = (TURN_WEIGHTS[directions] * (1 - blocked / 255)).cumsum(1)
+    total = likely[:, -1]
+    turns = np.full(len(rows), -1)
+    left = np.flatnonzero(total > 1e-4)
+    for _ in range(PADDLE_TRIES):
+        draw = random.random(len(left)) * total[left]
+        turn = (likely[left] <= draw[:, None]).sum(1)
+        crowd = under(seen, rows[left], heads[left, turn]) + MASKS[DEGREES + turn].astype(np.int16)
+        fits = crowd.max(1, initial=0) < CROWDED
+        turns[left[fits]] = turn[fits]
+        left = left[~fits]
+    heads = heads[np.arange(len(rows)), turns]
+    return Grown(turns >= 0, heads, DEGREES + turns, pivots)
+
+
+def two_seeds(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Points [ATTEMPTS, 2, 2] and directions [ATTEMPTS, 2] of first paddles, both near the middle
+    and SEED_DISTANCE apart."""
+    low, high = 2 * SEED_DISTANCE, WINDOW - 2 * SEED_DISTANCE
+    first = random.integers(low, high, (ATTEMPTS, 2))
+    angle = np.radians(random.integers(0, 360, ATTEMPTS))
+    apart = SEED_DISTANCE * np.stack([np.sin(angle), np.cos(angle)], 1)
+    second = np.round(first + apart).astype(int)
+    return np.stack([first, second], 1), random.integers(0, DEGREES, (ATTEMPTS, 2))
+
+
+def two_snakes(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points [N, 2, 14, 2] and directions [N, 2, 14] of those of ATTEMPTS pairs that found room,
+    and canvases [N, CANVAS * CANVAS] of what they occupy.
+
+    The snakes take turns. A snake's own last paddle is not in its way; unlike in the original, all
+    of the other one is.
+    """
+    points = np.zeros((ATTEMPTS, 2, PADDLES, 2), dtype=int)
+    directions = np.zeros((ATTEMPTS, 2, PADDLES), dtype=int)
+    points[:, :, 0], directions[:, :, 0] = two_seeds(random)
+    pivots = points[:, :, 0] + TO_PIVOT[directions[:, :, 0]]
+    rows = np.arange(ATTEMPTS)
+    seen = [blank(ATTEMPTS), blank(ATTEMPTS)]
+    for snake in (0, 1):
+        lay(seen[1 - snake], rows, points[:, snake, 0], MASKS[directions[:, snake, 0]])
+    crowd = under(seen[1], rows, points[:, 1, 0]) + MASKS[directions[:, 1, 0]].astype(np.int16)
+    rows = rows[crowd.max(1) < CROWDED]
+    for paddle in range(1, PADDLES):
+        for snake in (0, 1):
+            last = directions[rows, snake, paddle - 1]
+            grown = extend(seen[snake], rows, pivots[rows, snake], last, random)
+            rows, last = rows[grown.fits], last[grown.fits]
+            points[rows, snake, paddle] = heads = grown.heads[grown.fits]
+            directions[rows, snake, paddle] = new = grown.directions[grown.fits]
+            pivots[rows, snake] = grown.pivots[grown.fits]
+            lay(seen[snake], rows, points[rows, snake, paddle - 1], MASKS[last])
+            lay(seen[1 - snake], rows, heads, MASKS[new])
+    return points[rows], directions[rows], np.maximum(seen[0][rows], seen[1][rows])
+
+
+def short_snakes(
+    seen: np.ndarray, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A distractor for each canvas of ``seen``, which is written on: points [N, 4, 2], directions
+    [N, 4], and whether it found room [N]."""
+    count = len(seen)
+    points = np.zeros((count, DISTRACTOR_PADDLES, 2), dtype=int)
+    directions = np.zeros((count, DISTRACTOR_PADDLES), dtype=int)
+    directions[:, 0] = random.integers(0, DEGREES, count)
+    tails = random.integers(1, WINDOW - 1, (count, SEED_DRAWS, 2))
+    every = np.repeat(np.arange(count), SEED_DRAWS)
+    taken = (under(seen, every, tails.reshape(-1, 2)) > FREE).reshape(
+        count, SEED_DRAWS, MASKS.shape[1]
+    )
+    free = ~(taken & (MASKS[directions[:, None, 0]] > FREE)).any(-1)
+    rows = np.flatnonzero(free.any(-1))
+    points[:, 0] = tails[np.arange(count), free.argmax(1)]
+    pivots = points[:, 0] + TO_PIVOT[directions[:, 0]]
+    for paddle in range(1, DISTRACTOR_PADDLES):
+        last = directions[rows, paddle - 1]
+        grown = extend(seen, rows, pivots[rows], last, random)
+        rows, last = rows[grown.fits], last[grown.fits]
+        points[rows, paddle] = grown.heads[grown.fits]
+        directions[rows, paddle] = grown.directions[grown.fits]
+        pivots[rows] = grown.pivots[grown.fits]
+        lay(seen, rows, points[rows, paddle - 1], MASKS[last])
+    return points, directions, np.isin(np.arange(count), rows)
+
+
+def distractors(
+    occupied: np.ndarray, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points [N, 5, 4, 2], directions [N, 5, 4] and presence [N, 5], written on ``occupied``."""
+    shape = (len(occupied), DISTRACTORS, DISTRACTOR_PADDLES)
+    points, directions = np.zeros((*shape, 2), dtype=int), np.zeros(shape, dtype=int)
+    present = np.zeros(shape[:2], dtype=bool)
+    for snake in range(DISTRACTORS):
+        left = np.arange(len(occupied))
+        for _ in range(SNAKE_TRIES):
+            where, direction, complete = short_snakes(occupied[left], random)
+            done = left[complete]
+            points[done, snake], directions[done, snake] = where[complete], direction[complete]
+            present[done, snake] = True
+            for paddle in range(DISTRACTOR_PADDLES):
+                mask = MASKS[directions[done, snake, paddle]]
+                lay(occupied, done, points[done, snake, paddle], mask)
+            left = left[~complete]
+    return points, directions, present
+
+
+def scenes(random: np.random.Generator) -> Scene:
+    """Those of ATTEMPTS images that came out."""
+    points, directions, occupied = two_snakes(random)
+    count = np.arange(len(points))
+    distracting = distractors(occupied, random)
+    labels = random.integers(0, 2, len(points))
+    begins = random.integers(0, 2, len(points))
+    ends = np.where(labels == 1, begins, 1 - begins)
+    markers = np.stack([points[count, begins, 0], points[count, ends, -1]], 1)
+    return Scene(points, directions, *distracting, markers, labels)
+
+
+def render(scene: Scene) -> np.ndarray:
+    """Images [N, 32, 32], 8-bit."""
+    rows = np.arange(len(scene.labels))
+    canvas = np.zeros((len(rows), CANVAS * CANVAS), dtype=np.uint8)
+    bright = np.minimum(LINES * CONTRAST, 255).astype(np.uint8)
+    for snake in range(2):
+        for paddle in range(PADDLES):
+            patch = bright[scene.directions[:, snake, paddle]]
+            lay(canvas, rows, scene.points[:, snake, paddle], patch)
+    bright = np.minimum(LINES * DISTRACTOR_CONTRAST, 255).astype(np.uint8)
+    for snake in range(DISTRACTORS):
+        there = rows[scene.present[:, snake]]
+        for paddle in range(DISTRACTOR_PADDLES):
+            patch = bright[scene.distractor_directions[there, snake, paddle]]
+            lay(canvas, there, scene.distractor_points[there, snake, paddle], patch)
+    for marker in range(2):
+        lay(canvas, rows, scene.markers[:, marker], MARKER[None])
+    return window(canvas)
+
+
+def images(count: int, seed: int, progress: Progress | None = None) -> Arrays:
+    """``images`` [count, 32, 32] and ``labels`` [count], 8-bit. The first ones do not depend on
+    how many are asked for."""
+    random = np.random.default_rng(seed)
+    pieces, labels, done = [], [], 0
+    while done < count:
+        scene = scenes(random)
+        pieces.append(render(scene))
+        labels.append(scene.labels.astype(np.uint8))
+        done += len(scene.labels)
+        if progress is not None:
+            progress(min(done, count), count)
+    return {"images": np.concatenate(pieces)[:count], "labels": np.concatenate(labels)[:count]}
