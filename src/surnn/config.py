@@ -106,8 +106,7 @@ class TrainConfig:
     seed: int = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     compile: bool = False
-    cuda_graph: bool = False
-    """The whole update as one CUDA graph; needs fixed shapes."""
+    """By torch.compile."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ class GateWatch:
     """
 
     def __init__(self, model: SequenceModel, kinds: tuple[str, ...]) -> None:
-        self.kinds = kinds
+        self.kinds, self.pairs = kinds, model.wanted.pairs
         self.layers = model.selective_layers()
         self.opened = [0.0] * len(self.layers)
         self.steps = [0.0] * len(self.layers)
@@ -41,8 +41,8 @@ class GateWatch:
         def count(module: nn.Module, inputs: Any, output: Any) -> None:
             assert self.batch is not None
             rate = output[0].g.float().mean(-1).t()  # [b, T]
-            x = self.batch.x.flatten(0, 1) if self.batch.x.dim() == 4 else self.batch.x
-            rate = rate.expand(x.shape[0], -1) if len(rate) == 1 else rate
+            sequences = len(self.batch.x) * (2 if self.pairs else 1)
+            rate = rate.expand(sequences, -1) if len(rate) == 1 else rate
             inside = torch.ones_like(rate)
             if self.batch.lengths is not None:
                 lengths = self.batch.lengths.flatten()[:, None]

@@ -1,0 +1,47 @@
+"""Every task trains: a few updates and an evaluation, ours and a baseline, through the trainer."""
+
+import pytest
+from test_tasks_real import OPTIONS, data  # noqa: F401 (a fixture)
+
+from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from surnn.recipes import RECIPES
+from surnn.tasks import TASKS, load_task
+from surnn.tasks.base import Task
+from surnn.train import Trainer
+
+SMALL = {
+    **OPTIONS,
+    "copying": {"delay": 10},
+    "selective_copy": {"body": 40, "data": 4},
+    "listops": {"train": 40, "valid": 8, "test": 8},
+    "pathfinder": {"images": 40},
+    "mackey_glass": {"length": 200, "series": 16, "horizon": 5},
+}
+
+
+@pytest.mark.parametrize("kind", ["sugru", "gru"])
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_trains(name, kind, data):  # noqa: F811
+    task: Task = load_task(name)(**SMALL.get(name, {}))
+    config = RunConfig(
+        task,
+        ModelConfig(kind=kind, layers=1, width=16, heads=2, pool="mean"),
+        GateConfig(rate=0.05),
+        TrainConfig(
+            steps=2, batch=4, warmup=1, evaluate_every=2, evaluation_batches=1, device="cpu"
+        ),
+    )
+    found = Trainer(config, data=data).fit()
+    assert task.metric in found
+    assert ("update_rate" in found) == (kind == "sugru")
+    assert 0 <= task.chance
+    if kind == "sugru" and task.kinds:
+        assert set(found["update_rate_by_kind"][0]) <= set(task.kinds)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_are_whole_configurations(name):
+    config = RECIPES[name]()
+    assert config.task.name in TASKS
+    assert config.train.steps >= config.train.warmup
+    assert (RECIPES[name].__doc__ or "").strip()
