@@ -5,11 +5,14 @@ them through every step of the silence; the SuGRU's units simply do not update.
 
     python examples/copying.py                       # two and a half minutes on two cores
     python examples/copying.py --delay 200 --seconds 150
+
+It ends with a table, and a picture of the learning curves (``--picture``).
 """
 
 import argparse
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -59,6 +62,7 @@ class Run:
     seconds: float = 0.0
     solved_after: float | None = None
     recall: list[float] = field(default_factory=list)
+    clock: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.optimiser = torch.optim.Adam(self.model.parameters(), self.learning_rate)
@@ -83,6 +87,7 @@ class Run:
         self.steps += 1
         self.recall.append((answer.argmax(-1) == symbols).float().mean().item())
         self.seconds += time.perf_counter() - begin
+        self.clock.append(self.seconds)
         if self.solved_after is None and len(self.recall) >= 10 and self.accuracy > SOLVED:
             self.solved_after = self.seconds
 
@@ -153,6 +158,27 @@ def verdict(runs: list[Run]) -> str:
     return "\n".join(say(run) for run in runs)
 
 
+def draw(runs: list[Run], options: argparse.Namespace) -> None:
+    """Recall over training time, averaged over ten batches."""
+    import matplotlib  # noqa: PLC0415 (only for this)
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot  # noqa: PLC0415
+
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    for run, colour in zip(runs, ("#0072B2", "#D55E00", "#009E73"), strict=True):
+        smooth = torch.tensor(run.recall).unfold(0, 10, 1).mean(-1)
+        axes.plot(run.clock[9:], 100 * smooth, label=run.name, color=colour, linewidth=2)
+    axes.axhline(100 / SYMBOLS, color="grey", linestyle=":", label="guessing")
+    axes.set(
+        title=f"Copying Memory, delay {options.delay}", xlabel="training time (s)",
+        ylabel="recall (%)", ylim=(0, 102),
+    )  # fmt: skip
+    axes.legend(loc="upper left")
+    options.picture.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(options.picture, dpi=150)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--delay", type=int, default=100, help="silent steps to remember across")
@@ -166,6 +192,7 @@ def main() -> None:
         "--gru-learning-rate", type=float, default=3e-3, help="its best of 1e-2, 3e-3 and 1e-3"
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--picture", type=Path, default=Path("runs/demo/copying.png"))
     options = parser.parse_args()
 
     torch.manual_seed(options.seed)
@@ -185,6 +212,8 @@ def main() -> None:
     console = Console()
     train(runs, options, console)
     console.print(verdict(runs))
+    draw(runs, options)
+    console.print(f"learning curves: {options.picture}")
 
 
 if __name__ == "__main__":

@@ -107,6 +107,8 @@ class TrainConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     compile: bool = False
     """By torch.compile."""
+    tensorboard: bool = False
+    """Write what is logged for TensorBoard too, into the run's folder."""
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ class Trainer:
         self.wrapped: nn.Module = self.world.wrap(self.model)
         if config.train.compile:
             self.wrapped = torch.compile(self.wrapped)  # type: ignore[assignment]
+        self.board = self._open_board()
         self.step = 0
         self.seconds = 0.0
         self.best: float | None = None
@@ -95,6 +96,15 @@ class Trainer:
                 f"process(es) and {self.config.train.accumulate} accumulated part(s); use a "
                 f"multiple of {parts}"
             )
+
+    def _open_board(self) -> Any:
+        if not self.config.train.tensorboard or self.folder is None or not self.world.first:
+            return None
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
+        except ImportError as error:
+            raise ValueError("tensorboard is not installed: pip install surnn[log]") from error
+        return SummaryWriter(str(self.folder.path))
 
     # ------------------------------------------------------------ the loop
 
@@ -211,6 +221,10 @@ class Trainer:
     def _record(self, kind: str, values: dict[str, Any]) -> None:
         if self.folder is not None and self.world.first:
             self.folder.log(kind=kind, step=self.step, **values)
+        if self.board is not None:
+            for name, value in values.items():
+                if isinstance(value, float):
+                    self.board.add_scalar(f"{kind}/{name}", value, self.step)
 
     # ------------------------------------------------------------ stopping and going on
 
