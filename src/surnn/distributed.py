@@ -67,7 +67,10 @@ def join() -> World:
     return World(distributed.get_rank(), distributed.get_world_size(), local)
 
 
-def leave() -> None:
-    """Say goodbye to the others."""
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
+def leave(*, together: bool = True) -> None:
+    """Say goodbye to the others; ``together`` waits for them, which after an error may be vain."""
+    if not distributed.is_initialized():
+        return
+    if together:
+        distributed.barrier()
+    distributed.destroy_process_group()

@@ -63,9 +63,9 @@ def fit(config, folder, data, world, checkpoint: str | None = None) -> None:
                 result = trainer.fit()
             _tell(trainer, result)
     except (RunError, NotFinite, ValueError) as error:
+        leave(together=False)
         raise CommandError(str(error)) from error
-    finally:
-        leave()
+    leave()
     if trainer.interrupted:
         sys.exit(3)
 
