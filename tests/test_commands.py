@@ -38,6 +38,23 @@ def test_a_baseline_trains_in_the_same_way(tmp_path, kind):
     assert train(tmp_path / "run", "--model.kind", kind) == 0
 
 
+def test_what_fails_before_training_leaves_no_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    monkeypatch.delenv("SURNN_DATA", raising=False)
+    out = tmp_path / "run"
+    arguments = ["train", "psmnist", "--data", str(tmp_path), "--out", str(out)]
+    assert main(arguments) == 2
+    assert "surnn data get mnist" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_longer_run_is_on_record(tmp_path):
+    assert train(tmp_path / "run") == 0
+    assert main(["resume", str(tmp_path / "run"), "--steps", "6"]) == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["train"]["steps"] == 6
+
+
 def test_a_run_is_not_overwritten(tmp_path, capsys):
     assert train(tmp_path / "run") == 0
     assert train(tmp_path / "run") == 2
@@ -51,11 +68,14 @@ def test_a_run_is_not_overwritten(tmp_path, capsys):
         (["train", "chess"], "see surnn list tasks"),
         (["eval", "nowhere"], "is not a run"),
         (["resume", "nowhere"], "is not a run"),
+        (["reproduce", "psmist"], "did you mean 'psmnist'?"),
+        (["reproduce", "psmnist", "--budget", "..s"], "is no time"),
         (["train", "copying", "--train.batch", "3", "--train.accumulate", "2"], "a multiple of 2"),
     ],
 )
 def test_errors_say_how_to_mend(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
     assert main(arguments) == 2
     assert message in capsys.readouterr().err
 
@@ -64,6 +84,12 @@ def test_unknown_flags_get_a_suggestion(capsys):
     with pytest.raises(SystemExit):
         main(["train", "copying", "--task.delya", "3"])
     assert "--task.delay" in capsys.readouterr().err
+
+
+def test_values_that_make_no_sense_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "copying", "--train.log-every", "0"])
+    assert "log_every must be at least 1" in capsys.readouterr().err
 
 
 def test_lists(capsys):

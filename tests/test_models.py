@@ -43,6 +43,15 @@ def test_padding_changes_nothing(kind, pool):
     torch.testing.assert_close(model(x[1:2, :3]), y[1:2], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+def test_padding_is_no_part_of_a_norm(norm):
+    """In training, where a batch norm takes its statistics from the batch."""
+    model = build(kind="gru", norm=norm, pool="mean").train()
+    x, lengths = torch.randint(0, 7, (3, 20)), torch.tensor([10, 3, 9])
+    longer = torch.cat((x, torch.zeros(3, 30, dtype=torch.long)), 1)
+    torch.testing.assert_close(model(longer, lengths), model(x, lengths))
+
+
 @pytest.mark.parametrize("kind", STREAMING)
 @pytest.mark.parametrize("pool", ["last", "mean"])
 @pytest.mark.parametrize("norm", ["layer", "batch"])

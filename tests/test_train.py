@@ -1,6 +1,8 @@
 """The trainer: it learns, and can be stopped, killed and damaged without loss."""
 
+import contextlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
 from surnn.runs import RunError, RunFolder, config_to_dict
@@ -290,3 +293,65 @@ def test_two_processes_are_one(tmp_path):
         assert done.returncode == 0, done.stderr
         found.append(json.loads(done.stdout.strip().splitlines()[-1]))
     assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
+@pytest.mark.parametrize("best", [False, True])
+@pytest.mark.parametrize("operation", range(8))
+def test_a_kill_at_any_file_operation(tmp_path, monkeypatch, best, operation):
+    """Whatever is the last thing that a process did, the next one finds a whole checkpoint."""
+    run = trainer(tmp_path / "run")
+    run.fit()
+    folder, name = run.folder, "best" if best else "last"
+    save = folder.save_best if best else folder.save
+    left = operation
+
+    def dying(original):
+        def call(*arguments, **options):
+            nonlocal left
+            if left == 0:
+                raise KeyboardInterrupt
+            left -= 1
+            return original(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", dying(Path.rename))
+        patch.setattr(shutil, "rmtree", dying(shutil.rmtree))
+        patch.setattr("surnn.runs.save_file", dying(save_file))
+        with contextlib.suppress(KeyboardInterrupt):
+            save(run.model.state_dict(), {"step": 99})
+    again = RunFolder.open(tmp_path / "run")
+    assert again.load(name)[1]["step"] in (4, 8, 9, 12, 99)
+    (again.save_best if best else again.save)(run.model.state_dict(), {"step": 100})
+    assert again.load(name)[1]["step"] == 100
+
+
+def test_a_metric_that_is_no_number_is_never_the_best():
+    run = trainer()
+    run.best = 0.5
+    for value in (float("nan"), float("inf")):
+        assert not (math.isfinite(value) and run._is_better(value))
+    assert run._is_better(0.6)
+    assert not run._is_better(0.4)
+
+
+def test_a_resumed_run_has_its_time_too(tmp_path):
+    config = replace(CONFIG, train=replace(BRIEF, steps=100_000, minutes=0.01))
+    first = trainer(tmp_path / "run", config)
+    first.fit()
+    again = Trainer(config, RunFolder.open(tmp_path / "run"))
+    again.resume()
+    again.fit()
+    assert again.step > first.step + 1
+    assert (tmp_path / "run" / "best").exists()  # it was evaluated when time was over
+
+
+def test_a_state_space_models_dynamics_do_not_decay():
+    run = trainer(config=replace(CONFIG, model=replace(SMALL, kind="s4d")), weight_decay=0.1)
+    names = {id(p): n for n, p in run.model.named_parameters()}
+    decayed = [
+        names[id(p)] for g in run.optimizer.param_groups if g["weight_decay"] for p in g["params"]
+    ]
+    assert not any("frequency" in n or "log_decay" in n for n in decayed)
+    assert any("out.weight" in n for n in decayed)

@@ -110,6 +110,14 @@ class TrainConfig:
     tensorboard: bool = False
     """Write what is logged for TensorBoard too, into the run's folder."""
 
+    def __post_init__(self) -> None:
+        counts = ("steps", "batch", "accumulate", "evaluate_every", "checkpoint_every", "log_every")
+        for name in counts:
+            if getattr(self, name) < 1:
+                raise ValueError(f"train.{name} must be at least 1, got {getattr(self, name)}")
+        if self.evaluation_batches is not None and self.evaluation_batches < 1:
+            raise ValueError("train.evaluation_batches must be at least 1, or left out for all")
+
 
 @dataclass(frozen=True)
 class RunConfig:

@@ -43,14 +43,14 @@ class World:
         distributed.all_reduce(value)
         return value / self.size
 
-    def agree(self, mine: bool) -> bool:
-        """What the first process thinks: all must do the same."""
+    def any(self, mine: bool) -> bool:
+        """Whether any process says so: all must do the same."""
         if self.size == 1:
             return mine
         flag = torch.tensor(float(mine))
         if distributed.get_backend() == "nccl":
             flag = flag.cuda()
-        distributed.broadcast(flag, 0)
+        distributed.all_reduce(flag, distributed.ReduceOp.MAX)
         return bool(flag)
 
 

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from .models import SequenceModel
 from .tasks.base import Batch, Split, Task
@@ -119,9 +119,3 @@ def evaluate(
 def autocast(device: torch.device, precision: str) -> Any:
     """Half-precision products where the run asks for them."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
-
-
-def accuracy(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Right answers and answers, over the last dimension's classes."""
-    right = prediction.argmax(-1) == target
-    return right.sum(), torch.tensor(right.numel(), device=right.device)

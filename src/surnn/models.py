@@ -6,6 +6,7 @@ prediction so far.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -59,10 +60,15 @@ class Norm(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(width) if kind == "layer" else nn.BatchNorm1d(width)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         if isinstance(self.norm, nn.LayerNorm):
             return self.norm(x)
-        return self.norm(x.flatten(0, -2)).view_as(x)
+        if lengths is None or x.dim() == 2:
+            return self.norm(x.flatten(0, -2)).view_as(x)
+        inside = torch.arange(x.shape[1], device=x.device) < lengths.flatten()[:, None]
+        y = torch.zeros_like(x)
+        y[inside] = self.norm(x[inside])  # padding is no part of the statistics
+        return y
 
 
 class Residual(nn.Module):
@@ -77,7 +83,7 @@ class Residual(nn.Module):
         self.out = nn.Linear(model.width, 2 * model.width)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        return self._around(x, self.mixer(self._before(x), lengths))
+        return self._around(x, self.mixer(self._before(x, lengths), lengths), lengths)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         y, state = self.mixer.step(self._before(x), state)  # type: ignore[operator]
@@ -86,13 +92,13 @@ class Residual(nn.Module):
     def init_state(self, batch: int) -> Any:
         return self.mixer.init_state(batch)  # type: ignore[operator]
 
-    def _before(self, x: Tensor) -> Tensor:
-        return self.norm(x) if self.prenorm else x
+    def _before(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return self.norm(x, lengths) if self.prenorm else x
 
-    def _around(self, x: Tensor, y: Tensor) -> Tensor:
+    def _around(self, x: Tensor, y: Tensor, lengths: Tensor | None = None) -> Tensor:
         y = functional.glu(self.out(self.dropout(functional.gelu(y))), -1)
         x = x + self.dropout(y)
-        return x if self.prenorm else self.norm(x)
+        return x if self.prenorm else self.norm(x, lengths)
 
 
 class TransformerBlock(nn.Module):
@@ -107,8 +113,8 @@ class TransformerBlock(nn.Module):
         self.narrow = nn.Linear(4 * model.width, model.width)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        x = x + self.dropout(self.mixer(self.norms[0](x), lengths))
-        y = self.narrow(self.dropout(functional.gelu(self.widen(self.norms[1](x)))))
+        x = x + self.dropout(self.mixer(self.norms[0](x, lengths), lengths))
+        y = self.narrow(self.dropout(functional.gelu(self.widen(self.norms[1](x, lengths)))))
         return x + self.dropout(y)
 
 
@@ -180,9 +186,7 @@ class SequenceModel(nn.Module):
                 blocks.append(Stacked(mixer, model.dropout if layer + 1 < model.layers else 0.0))
         self.blocks = nn.ModuleList(blocks)
         self.norm = (
-            Norm(model.norm, model.width)
-            if model.block == "residual" and model.prenorm
-            else nn.Identity()
+            Norm(model.norm, model.width) if model.block == "residual" and model.prenorm else None
         )
         self.head = make_head(model.width, wanted)
 
@@ -200,7 +204,7 @@ class SequenceModel(nn.Module):
         x = self.encoder(x)
         for block in self.blocks:
             x = block(x, lengths)
-        return self.norm(x)
+        return x if self.norm is None else self.norm(x, lengths)
 
     def _pooled(self, y: Tensor, lengths: Tensor | None) -> Tensor:
         if lengths is None:
@@ -233,7 +237,7 @@ class SequenceModel(nn.Module):
         for block, remembered in zip(self.blocks, state.layers, strict=True):
             x, new = block.step(x, remembered)  # type: ignore[operator]
             layers.append(new)
-        y = self.norm(x)
+        y = x if self.norm is None else self.norm(x)
         total, steps = state.total + y, state.steps + 1
         averaged = self.pool == "mean" and self.wanted.per == "sequence"
         return self.head(total / steps if averaged else y), StreamState(tuple(layers), total, steps)
@@ -272,10 +276,17 @@ def make_mixer(model: ModelConfig, gate: GateConfig, features: int, steps: int) 
 def make_gate(config: GateConfig, steps: int) -> Gate:
     """The gate that ``config`` describes, for sequences of ``steps``."""
     kind = GATES[config.kind]
-    options: dict[str, Any] = {}
-    if config.kind in ("open", "every_n", "fixed_random", "threshold"):
+    if config.kind in ("open", "every_n", "threshold"):
+        plain = GateConfig(kind=config.kind)
+        if replace(config, horizon=None) != plain:
+            raise ValueError(
+                f"the gate {config.kind!r} is a fixed schedule and takes no options; leave out "
+                "--gate.rate and the like"
+            )
         return kind()
-    options = {"rate": config.rate, "granularity": config.granularity}
+    if config.kind == "fixed_random":
+        return kind(rate=config.rate)
+    options: dict[str, Any] = {"rate": config.rate, "granularity": config.granularity}
     options["surrogate"] = Surrogate(config.surrogate, config.slope)
     if config.mode != "default":
         options["mode"] = config.mode

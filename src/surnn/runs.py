@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -72,6 +73,13 @@ class RunFolder:
                 f"{path} is not a run: it holds no config.json; runs are made by surnn train"
             )
         return cls(path)
+
+    def change(self, config: dict[str, Any]) -> None:
+        """Another configuration from here on, such as a longer run."""
+        write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
+
+    def has_checkpoint(self) -> bool:
+        return any((self.path / name).exists() for name in CHECKPOINTS)
 
     def config(self) -> dict[str, Any]:
         """Every choice of the run."""
@@ -122,6 +130,7 @@ class RunFolder:
         best, old = self.path / "best", self.path / "best.old"
         fresh = self._write("best", weights, state)
         if best.exists():
+            shutil.rmtree(old, ignore_errors=True)  # left by a process killed right after this
             best.rename(old)
         fresh.rename(best)
         shutil.rmtree(old, ignore_errors=True)
@@ -137,7 +146,7 @@ class RunFolder:
             (folder / "manifest.json").write_text(json.dumps(sums))
             for path in folder.iterdir():
                 sync(path)
-        except OSError as error:
+        except (OSError, RuntimeError, SafetensorError) as error:  # each writer has its own
             shutil.rmtree(folder, ignore_errors=True)
             raise RunError(
                 f"the checkpoint could not be written to {self.path}: {error}; what was saved "

@@ -28,10 +28,12 @@ class NotFinite(ArithmeticError):
 
 
 class Reporter(Protocol):
-    """Shows how training goes."""
+    """Shows how training goes, while it is entered."""
 
     def update(self, step: int, values: dict[str, Any]) -> None: ...
     def message(self, text: str) -> None: ...
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 class Silent:
@@ -41,6 +43,12 @@ class Silent:
         """Nothing."""
 
     def message(self, text: str) -> None:
+        """Nothing."""
+
+    def __enter__(self) -> "Silent":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Nothing."""
 
 
@@ -83,6 +91,9 @@ class Trainer:
         self.best: float | None = None
         self.since_best = 0
         self._asked_to_stop: str | None = None
+        self._deadline = math.inf
+        self.interrupted = False
+        """Whether a signal ended training."""
         self._saved_at: int | None = None
         self._check_batch()
         if self.world.size > 1:  # dropout and sampled gates: each process draws its own
@@ -96,6 +107,11 @@ class Trainer:
                 f"process(es) and {self.config.train.accumulate} accumulated part(s); use a "
                 f"multiple of {parts}"
             )
+
+    def keep(self, folder: RunFolder) -> None:
+        """Keep the record in ``folder`` from now on."""
+        self.folder = folder
+        self.board = self._open_board()
 
     def _open_board(self) -> Any:
         if not self.config.train.tensorboard or self.folder is None or not self.world.first:
@@ -112,7 +128,9 @@ class Trainer:
         """Train to the end, or until asked to stop; the last evaluation."""
         train = self.config.train
         begin, before = time.perf_counter(), self.seconds
+        self._deadline = begin + 60 * (math.inf if train.minutes is None else train.minutes)
         result: dict[str, Any] = {}
+        evaluated = None
         losses: list[Tensor] = []
         with self._heeding_signals():
             while self.step < train.steps:
@@ -123,15 +141,17 @@ class Trainer:
                     self._log(losses)
                     losses = []
                 if self.step % train.evaluate_every == 0 or self.step == train.steps:
-                    result = self._evaluate()
+                    result, evaluated = self._evaluate(), self.step
                     if train.patience is not None and self.since_best >= train.patience:
                         self._stop(f"no improvement in {train.patience} evaluations")
                 if self._out_of_time():
                     self._stop(f"{train.minutes:g} minutes are over")
-                if self._asked_to_stop is not None:
+                if self.world.any(self._asked_to_stop is not None):
                     break
                 if self.step % train.checkpoint_every == 0:
                     self.save()
+            if evaluated != self.step and not self.interrupted:  # a run without a number is none
+                result = self._evaluate()
         self.save()
         if self._asked_to_stop is not None:
             self.reporter.message(f"stopped at update {self.step}: {self._asked_to_stop}")
@@ -205,8 +225,7 @@ class Trainer:
             precision=train.precision,
         )  # fmt: skip
         value = found[self.task.metric]
-        better = self.best is None or (value > self.best) == self.task.higher_is_better
-        if better and value != self.best:
+        if math.isfinite(value) and self._is_better(value):
             self.best, self.since_best = value, 0
             if self.folder is not None and self.world.first:
                 self.folder.save_best(
@@ -217,6 +236,11 @@ class Trainer:
         self._record("valid", found)
         self.reporter.update(self.step, {f"valid {self.task.metric}": value})
         return found
+
+    def _is_better(self, value: float) -> bool:
+        if self.best is None:
+            return True
+        return value > self.best if self.task.higher_is_better else value < self.best
 
     def _record(self, kind: str, values: dict[str, Any]) -> None:
         if self.folder is not None and self.world.first:
@@ -229,8 +253,10 @@ class Trainer:
     # ------------------------------------------------------------ stopping and going on
 
     def _out_of_time(self) -> bool:
-        limit = self.config.train.minutes
-        return limit is not None and self.world.agree(self.seconds > 60 * limit)
+        """Of this session, so that a resumed run has its time too."""
+        if self.config.train.minutes is None:
+            return False
+        return self.world.any(time.perf_counter() > self._deadline)
 
     def _stop(self, why: str) -> None:
         self._asked_to_stop = why
@@ -241,6 +267,9 @@ class Trainer:
         handlers: dict[int, Any] = {}
 
         def stop(number: int, frame: Any) -> None:
+            if self.interrupted:  # a second time: at once
+                raise KeyboardInterrupt
+            self.interrupted = True
             self._stop(f"{signal.Signals(number).name} came")
 
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -253,11 +282,6 @@ class Trainer:
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether a signal ended training."""
-        return self._asked_to_stop is not None and "came" in self._asked_to_stop
 
     def save(self) -> None:
         """A checkpoint to go on from."""
@@ -308,17 +332,16 @@ def make_optimizer(model: SequenceModel, config: RunConfig) -> torch.optim.AdamW
     """AdamW in three groups: matrices decay; vectors and gates do not; gates have a rate."""
     train = config.train
     gates = {id(p) for p in model.gate_parameters()}
-    own = [p for p in model.parameters() if id(p) in gates and p.requires_grad]
-    rest = [p for p in model.parameters() if id(p) not in gates and p.requires_grad]
+    trained = [p for p in model.parameters() if p.requires_grad]
+    own = [p for p in trained if id(p) in gates]
+    rest = [p for p in trained if id(p) not in gates]
     rate = train.learning_rate
     gate_rate = rate if train.gate_learning_rate is None else train.gate_learning_rate
+    matrices = [p for p in rest if p.dim() > 1 and not getattr(p, "is_dynamics", False)]
+    decayed = {id(p) for p in matrices}
     groups = [
-        {
-            "params": [p for p in rest if p.dim() > 1],
-            "weight_decay": train.weight_decay,
-            "lr": rate,
-        },
-        {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0, "lr": rate},
+        {"params": matrices, "weight_decay": train.weight_decay, "lr": rate},
+        {"params": [p for p in rest if id(p) not in decayed], "weight_decay": 0.0, "lr": rate},
         {"params": own, "weight_decay": 0.0, "lr": gate_rate},
     ]
     groups = [{**g, "full": g["lr"]} for g in groups if g["params"]]

@@ -31,11 +31,11 @@ class Attention(nn.Module):
         return self.out(y.transpose(1, 2).flatten(2))
 
 
-def rotate(x: Tensor, start: int = 0) -> Tensor:
+def rotate(x: Tensor) -> Tensor:
     """Rotary positions (Su et al., 2021) on x [B, T, heads, size]."""
     half = x.shape[-1] // 2
     frequency = 10_000 ** -(torch.arange(half, device=x.device) / half)
-    angle = (start + torch.arange(x.shape[1], device=x.device))[:, None] * frequency
+    angle = torch.arange(x.shape[1], device=x.device)[:, None] * frequency
     cos, sin = angle.cos()[:, None].to(x.dtype), angle.sin()[:, None].to(x.dtype)
     a, b = x[..., :half], x[..., half:]
     return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)

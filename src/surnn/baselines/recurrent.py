@@ -40,8 +40,12 @@ class TorchRecurrent(nn.Module):
             self.layer.bias_ih_l0[:width] = -bias
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Padding comes last and the layer is causal, so lengths change nothing before it."""
-        return self.layer(x)[0]
+        """Padding comes last and the layer is causal, so lengths change nothing before it.
+
+        Autocast is kept out: a state in half precision would be a handicap that ours do not have.
+        """
+        with torch.autocast(x.device.type, enabled=False):
+            return self.layer(x.to(self.layer.weight_ih_l0.dtype))[0].to(x.dtype)
 
     def init_state(self, batch: int) -> tuple[Tensor, ...]:
         some = self.layer.weight_ih_l0

@@ -1,4 +1,4 @@
-"""A diagonal state-space layer, as S4D (Gu et al., 2022) with its real initialisation's cousin."""
+"""A diagonal state-space layer: S4D (Gu et al., 2022) with its linear initialisation."""
 
 import math
 
@@ -25,18 +25,20 @@ class DiagonalSSM(nn.Module):
         self.frequency = nn.Parameter(math.pi * torch.arange(modes).float().repeat(width, 1))
         self.read = nn.Parameter(torch.randn(width, modes, 2) * math.sqrt(0.5))
         self.skip = nn.Parameter(torch.randn(width))
+        for parameter in (self.log_decay, self.frequency):
+            parameter.is_dynamics = True  # type: ignore[attr-defined]  # weight decay would slow it
 
     def _discrete(self) -> tuple[Tensor, Tensor]:
-        """exp(ΔA) and C (exp(ΔA) - 1) / A, each [width, modes]."""
+        """ΔA and C (exp(ΔA) - 1) / A, each [width, modes]."""
         a = torch.complex(-self.log_decay.exp(), self.frequency)
-        rotation = (a * self.log_step.exp().unsqueeze(-1)).exp()
-        return rotation, torch.view_as_complex(self.read) * (rotation - 1) / a
+        exponent = a * self.log_step.exp().unsqueeze(-1)
+        return exponent, torch.view_as_complex(self.read) * (exponent.exp() - 1) / a
 
     def kernel(self, steps: int) -> Tensor:
         """The response [width, steps] to a unit impulse."""
-        rotation, gain = self._discrete()
-        time = torch.arange(steps, device=rotation.device)
-        powers = (rotation.log().unsqueeze(-1) * time).exp()  # [width, modes, steps]
+        exponent, gain = self._discrete()
+        time = torch.arange(steps, device=exponent.device)
+        powers = (exponent.unsqueeze(-1) * time).exp()  # [width, modes, steps]
         return 2 * torch.einsum("wn,wnt->wt", gain, powers).real
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -52,7 +54,7 @@ class DiagonalSSM(nn.Module):
         return torch.zeros(shape, dtype=torch.complex64, device=self.log_step.device)
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        rotation, gain = self._discrete()
-        state = rotation * state + x.float().unsqueeze(-1)
+        exponent, gain = self._discrete()
+        state = exponent.exp() * state + x.float().unsqueeze(-1)
         y = 2 * (gain * state).sum(-1).real + self.skip * x
         return y.to(x.dtype), state

@@ -8,10 +8,9 @@ surnn reproduce copying-5000 --train.seed 1 --out runs/copying-5000-1
 import argparse
 import difflib
 import re
-from datetime import datetime
-from pathlib import Path
 
 from ..cli import CommandError
+from ..config import RunConfig
 
 HELP = "run a row of the paper's tables"
 
@@ -42,24 +41,13 @@ def run(arguments: argparse.Namespace) -> None:
     _train(arguments.name, config, flags)
 
 
-def _train(name: str, config, flags: list[str]) -> None:
-    from ..config import RunConfig  # noqa: PLC0415
-    from ..distributed import join  # noqa: PLC0415
-    from ..runs import RunError, RunFolder, config_to_dict  # noqa: PLC0415
+def _train(name: str, config: RunConfig, flags: list[str]) -> None:
     from .configure import parse  # noqa: PLC0415
-    from .train import fit  # noqa: PLC0415
+    from .train import start  # noqa: PLC0415
 
     options = parse(config.task.name, flags, config)
     config = RunConfig(options.task, options.model, options.gate, options.train)
-    world = join()
-    folder = None
-    if world.first:
-        path = options.out or Path("runs") / name / datetime.now().strftime("%Y-%m-%d-%H%M%S")
-        try:
-            folder = RunFolder.create(path, config_to_dict(config))
-        except RunError as error:
-            raise CommandError(str(error)) from error
-    fit(config, folder, options.data, world)
+    start(name, config, options.out, options.data)
 
 
 def _take_budget(flags: list[str], budget: str | None) -> tuple[list[str], str | None]:
@@ -74,7 +62,7 @@ def _take_budget(flags: list[str], budget: str | None) -> tuple[list[str], str |
 
 def minutes(text: str) -> float:
     """'10min', '90s' or '2h' in minutes."""
-    match = re.fullmatch(r"([\d.]+)\s*(s|min|h)", text)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)", text)
     if match is None:
         raise CommandError(f"{text!r} is no time; write for example 90s, 10min or 2h")
     return float(match[1]) * {"s": 1 / 60, "min": 1, "h": 60}[match[2]]

@@ -24,8 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Train on."""
-    from ..distributed import join  # noqa: PLC0415 (torch)
-    from ..runs import RunError, RunFolder  # noqa: PLC0415
+    from ..runs import RunError, RunFolder, config_to_dict  # noqa: PLC0415 (torch)
     from .configure import from_dict  # noqa: PLC0415
     from .train import fit  # noqa: PLC0415
 
@@ -35,5 +34,12 @@ def run(arguments: argparse.Namespace) -> None:
     except RunError as error:
         raise CommandError(str(error)) from error
     changes = {k: v for k in ("steps", "minutes") if (v := getattr(arguments, k)) is not None}
-    config = replace(config, train=replace(config.train, **changes))
-    fit(config, folder, arguments.data, join(), arguments.checkpoint)
+    if changes:
+        config = replace(config, train=replace(config.train, **changes))
+        folder.change(config_to_dict(config))
+        print("the run's configuration is changed; its learning rate follows the new length")
+    checkpoint = arguments.checkpoint
+    if not folder.has_checkpoint():
+        print("there is no checkpoint yet: the run begins again")
+        checkpoint = None
+    fit(config, lambda: folder, arguments.data, checkpoint)

@@ -11,14 +11,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 class PlainReporter:
     """One line for each report, for logs."""
 
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-        self.begin, self.first = time.perf_counter(), None
+    def __init__(self, steps: int, start: int = 0) -> None:
+        self.steps, self.start = steps, start
+        self.begin = time.perf_counter()
 
     def update(self, step: int, values: dict[str, Any]) -> None:
-        self.first = step - 1 if self.first is None else self.first
-        pace = (step - self.first) / max(time.perf_counter() - self.begin, 1e-9)
-        print(f"update {step}/{self.steps}  {describe(values)}  {pace:.1f}/s", flush=True)
+        pace = (step - self.start) / max(time.perf_counter() - self.begin, 1e-9)
+        left = (self.steps - step) / max(pace, 1e-9)
+        told = f"{pace:.3g}/s, {left:.0f} s left"
+        print(f"update {step}/{self.steps}  {describe(values)}  {told}", flush=True)
 
     def message(self, text: str) -> None:
         print(text, flush=True)
@@ -63,7 +64,7 @@ class LiveReporter:
 
 def reporter(steps: int, start: int = 0) -> PlainReporter | LiveReporter:
     """The one that suits where the output goes."""
-    return LiveReporter(steps, start) if sys.stdout.isatty() else PlainReporter(steps)
+    return LiveReporter(steps, start) if sys.stdout.isatty() else PlainReporter(steps, start)
 
 
 def describe(values: dict[str, Any]) -> str:

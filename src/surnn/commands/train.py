@@ -8,10 +8,16 @@ Several processes: torchrun --nproc-per-node 2 -m surnn train copying ...
 
 import argparse
 import sys
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..cli import CommandError
+from ..config import RunConfig
+
+if TYPE_CHECKING:
+    from ..runs import RunFolder
 
 HELP = "train a model on a task"
 
@@ -24,43 +30,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Train, and say how it ended."""
-    from ..config import RunConfig  # noqa: PLC0415
-    from ..distributed import join  # noqa: PLC0415 (torch)
-    from ..runs import RunError, RunFolder, config_to_dict  # noqa: PLC0415
-    from .configure import parse  # noqa: PLC0415
+    from .configure import parse  # noqa: PLC0415 (torch)
 
     options = parse(arguments.task, arguments.flags)
     config = RunConfig(options.task, options.model, options.gate, options.train)
-    world = join()
-    folder = None
-    if world.first:
-        stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
-        try:
-            path = options.out or Path("runs") / arguments.task / stamp
-            folder = RunFolder.create(path, config_to_dict(config))
-        except RunError as error:
-            raise CommandError(str(error)) from error
-    fit(config, folder, options.data, world)
+    start(arguments.task, config, options.out, options.data)
 
 
-def fit(config, folder, data, world, checkpoint: str | None = None) -> None:
+def start(name: str, config: RunConfig, out: Path | None, data: Path | None) -> None:
+    """A new run. Its folder is made when all that can be wrong before training has not been."""
+    stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    path = out or Path("runs") / name / stamp
+    fit(config, lambda: _create(path, config), data)
+
+
+def _create(path: Path, config: RunConfig) -> "RunFolder":
+    from ..runs import RunFolder, config_to_dict  # noqa: PLC0415 (torch)
+
+    return RunFolder.create(path, config_to_dict(config))
+
+
+def fit(
+    config: RunConfig,
+    folder: "Callable[[], RunFolder]",
+    data: Path | None,
+    checkpoint: str | None = None,
+) -> None:
     """Train in ``folder``, from its checkpoint if one is named."""
-    from ..distributed import leave  # noqa: PLC0415
+    from ..distributed import join, leave  # noqa: PLC0415 (torch)
     from ..runs import RunError  # noqa: PLC0415
     from ..train import NotFinite, Silent, Trainer  # noqa: PLC0415
     from .show import reporter  # noqa: PLC0415
 
     try:
-        trainer = Trainer(config, folder, data=data, world=world)
+        world = join()
+        trainer = Trainer(config, data=data, world=world)
+        if world.first or checkpoint is not None:
+            trainer.keep(folder())
         if checkpoint is not None:
             trainer.resume(checkpoint)
-        show = reporter(config.train.steps, trainer.step) if world.first else None
-        trainer.reporter = show or Silent()
-        if show is None:
-            trainer.fit()
-        else:
-            with show:
-                result = trainer.fit()
+        trainer.reporter = reporter(config.train.steps, trainer.step) if world.first else Silent()
+        with trainer.reporter:
+            result = trainer.fit()
+        if world.first:
             _tell(trainer, result)
     except (RunError, NotFinite, ValueError) as error:
         leave(together=False)
