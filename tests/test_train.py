@@ -279,6 +279,7 @@ def test_two_processes_are_one(tmp_path):
                 losses.append(world.mean(run._update()).item())
             if world.first:
                 print(losses)
+            run.close()
             leave()
             """
         )

@@ -1,5 +1,6 @@
 """Processes that train together, started by torchrun; or one alone, which is the same code."""
 
+import gc
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ def leave(*, together: bool = True) -> None:
     """Say goodbye to the others; ``together`` waits for them, which after an error may be vain."""
     if not distributed.is_initialized():
         return
+    gc.collect()  # wrapped models in cycles would outlive the group, and end the process badly
     if together:
         distributed.barrier()
     distributed.destroy_process_group()

@@ -301,6 +301,12 @@ class Trainer:
         self.folder.save(self.model.state_dict(), state)
         self._saved_at = self.step
 
+    def close(self) -> None:
+        """Let go of what ties this process to others and to files; the model stays."""
+        self.wrapped = self.model
+        if self.board is not None:
+            self.board.close()
+
     def resume(self, checkpoint: str = "last") -> None:
         """Go on where ``checkpoint`` was."""
         assert self.folder is not None

@@ -74,6 +74,7 @@ def fit(
             result = trainer.fit()
         if world.first:
             _tell(trainer, result)
+        trainer.close()
     except (RunError, NotFinite, ValueError) as error:
         leave(together=False)
         raise CommandError(str(error)) from error
