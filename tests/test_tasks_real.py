@@ -16,7 +16,6 @@ import torch
 
 from surnn.data import ecg as ecg_files
 from surnn.data import images, sounds, texts
-from surnn.data.batches import Ragged
 from surnn.tasks import TASKS, ecg, load_task, spoken_digits
 from surnn.tasks import enwik8 as enwik8_task
 from surnn.tasks.base import Batch, Tokens
@@ -26,6 +25,7 @@ from surnn.tasks.enwik8 import Enwik8
 from surnn.tasks.mnist import PermutedMnist, SpikingPermutedMnist, bit_reversal
 from surnn.tasks.retrieval import LraRetrieval
 from surnn.tasks.spoken_digits import SpokenDigits
+from surnn.tasks.stored import Ragged
 from surnn.tasks.text import LraText
 
 CPU = torch.device("cpu")

@@ -3,7 +3,7 @@
 Files are looked for in the folder that is named (``--data``), in ``$SURNN_DATA``, and in the cache
 (``$SURNN_CACHE/data``, by default ``~/.cache/surnn/data``), where ``surnn data get NAME`` puts
 them.
-Nothing here needs torch, but for :mod:`surnn.data.batches`.
+Nothing here needs torch.
 """
 
 from .registry import SETS as SETS

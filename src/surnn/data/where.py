@@ -24,9 +24,14 @@ class Found:
         return self.paths[0].parent
 
 
+def cache_root() -> Path:
+    """``$SURNN_CACHE``, or ``~/.cache/surnn``: for what can be made or fetched again."""
+    return Path(os.environ.get("SURNN_CACHE") or "~/.cache/surnn").expanduser()
+
+
 def cache_folder() -> Path:
     """Where downloads go."""
-    return Path(os.environ.get("SURNN_CACHE") or "~/.cache/surnn").expanduser() / "data"
+    return cache_root() / "data"
 
 
 def places(data: Path | None = None) -> list[Path]:

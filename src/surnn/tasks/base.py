@@ -16,6 +16,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 Split = Literal["train", "valid", "test"]
 
@@ -141,6 +142,17 @@ class Task(ABC):
     @abstractmethod
     def score(self, prediction: Tensor, batch: Batch) -> Score:
         """The metric, as sums over the batch."""
+
+
+class Classification(Task):
+    """Base of tasks with one label for each sequence: cross entropy and accuracy."""
+
+    def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
+        return functional.cross_entropy(prediction.float(), batch.target)
+
+    def score(self, prediction: Tensor, batch: Batch) -> Score:
+        right = prediction.argmax(-1) == batch.target
+        return Score(right.sum(), torch.tensor(right.numel(), device=right.device))
 
 
 def shuffled(count: int, number: int, size: int, seed: int) -> Tensor:

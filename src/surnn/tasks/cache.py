@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from ..data.where import cache_root
+
 Arrays = dict[str, np.ndarray]
 Progress = Callable[[int, int], None]
 """Called with (done, total) now and then."""
@@ -22,23 +24,18 @@ Progress = Callable[[int, int], None]
 logger = logging.getLogger("surnn")
 
 
-def cache_folder() -> Path:
-    """``$SURNN_CACHE``, or ``~/.cache/surnn``."""
-    return Path(os.environ.get("SURNN_CACHE", Path.home() / ".cache" / "surnn"))
-
-
 def load_or_make(
     name: str, header: dict[str, int | str], make: Callable[[], Arrays], data: Path | None = None
 ) -> Arrays:
     """The arrays of file ``name``, from the folder ``data`` or the cache, or else made."""
-    for folder in [cache_folder()] if data is None else [data, cache_folder()]:
+    for folder in [cache_root()] if data is None else [data, cache_root()]:
         path = folder / name
         if path.exists():
             try:
                 return read(path, header)
             except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
                 logger.warning("%s cannot be used (%s)", path, error)
-    path = cache_folder() / name
+    path = cache_root() / name
     logger.warning("making %s; this happens once", path)
     arrays = make()
     write(path, header, arrays)

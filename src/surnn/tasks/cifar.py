@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.batches import check_choice, hold_out
 from .base import Split, Values, generator_for
 from .mnist import LabelledPixels
+from .stored import check_choice, hold_out
 
 SIDE = 32
 COLOUR_MEAN, COLOUR_STD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)

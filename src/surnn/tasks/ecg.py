@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..data import DataError
-from ..data.batches import keep, kept, row_numbers
 from .base import Batch, Output, Score, Split, Task, Values, generator_for
+from .stored import keep, kept, row_numbers
 
 RATE = 360
 TOLERANCE = 54

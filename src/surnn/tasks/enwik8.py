@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..data.batches import keep, kept, row_numbers
 from .base import Batch, Output, Score, Split, Task, Tokens
+from .stored import keep, kept, row_numbers
 
 ENDS: dict[Split, int] = {"train": 90_000_000, "valid": 95_000_000, "test": 100_000_000}
 IGNORED = -100

@@ -5,42 +5,20 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
-from torch import Tensor
-from torch.nn import functional
 
-from .base import Batch, Output, Score, Split, Task, Tokens, shuffled
+from .base import Batch, Classification, Output, Split, Tokens
 from .cache import Progress, load_or_make
 from .listops_trees import LONGEST, VOCABULARY, expressions
+from .stored import Ragged, keep, kept, row_numbers
 
 DATA_SEED = 42
 
 
-class Ragged(NamedTuple):
-    """Sequences of all lengths, one after the other."""
-
-    tokens: Tensor
-    """[tokens] uint8, on the device."""
-    offsets: Tensor
-    """[sequences + 1] where each begins; on the CPU, so that a batch's size needs no waiting."""
-    labels: Tensor
-    """[sequences] on the device."""
-
-    def padded(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Sequences [B, T] right-padded with 0 to the longest, and lengths [B]."""
-        device = self.tokens.device
-        first, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
-        place = torch.arange(int(lengths.max()), device=device)
-        first, lengths = first.to(device), lengths.to(device)
-        inside = place < lengths.unsqueeze(1)
-        where = torch.where(inside, first.unsqueeze(1) + place, 0)
-        return torch.where(inside, self.tokens[where].long(), 0), lengths
-
-
 @dataclass(frozen=True)
-class ListOps(Task):
+class ListOps(Classification):
     """ListOps of the Long Range Arena.
 
     Made by the rules of its generator: a node is an operator with probability 1/4 (never at depth
@@ -99,33 +77,17 @@ class ListOps(Task):
             lambda: expressions(count, DATA_SEED, progress),
             data,
         )
-        stored = Ragged(
-            torch.from_numpy(arrays["tokens"]).to(device),
-            torch.from_numpy(arrays["offsets"]),
-            torch.from_numpy(arrays["labels"]).long().to(device),
-        )
-        object.__setattr__(self, "_stored", stored)
+        offsets = arrays["offsets"]
+        stored = Ragged.of(arrays["tokens"], offsets[1:] - offsets[:-1], self.steps, device)
+        keep(self, (stored, torch.from_numpy(arrays["labels"]).long().to(device)))
 
     def size(self, split: Split) -> int:
         return getattr(self, split)
 
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
-        stored: Ragged | None = getattr(self, "_stored", None)
-        if stored is None:
-            raise RuntimeError("listops has no data yet; call prepare(device) first")
+        stored, labels = kept(self)
         first = {"valid": 0, "test": self.valid, "train": self.valid + self.test}[split]
-        count = self.size(split)
-        if split == "train":
-            rows = first + shuffled(count, number, size, seed)
-        else:
-            rows = torch.arange(first + number * size, first + min((number + 1) * size, count))
+        rows = first + row_numbers(split, self.size(split), number, size, seed)
         x, lengths = stored.padded(rows)
-        labels = stored.labels[rows.to(stored.labels.device)]
+        labels = labels[rows.to(labels.device)]
         return Batch(x.to(device), labels.to(device), lengths.to(device))
-
-    def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
-        return functional.cross_entropy(prediction.float(), batch.target)
-
-    def score(self, prediction: Tensor, batch: Batch) -> Score:
-        hits = prediction.argmax(-1) == batch.target
-        return Score(hits.sum(), torch.tensor(hits.numel(), device=hits.device))

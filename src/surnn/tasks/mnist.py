@@ -8,16 +8,15 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from ..data.batches import check_choice, hold_out, keep, kept, row_numbers
-from .base import Batch, Output, Score, Split, Task, Values
+from .base import Batch, Classification, Output, Split, Values
+from .stored import check_choice, hold_out, keep, kept, row_numbers
 
 PIXELS = 28 * 28
 Permutation = Literal["bitreversal", "torch0", "nru"]
 
 
-class LabelledPixels(Task):
+class LabelledPixels(Classification):
     """Images on the device as uint8, one class of ten for each. Base of the image tasks."""
 
     @property
@@ -51,13 +50,6 @@ class LabelledPixels(Task):
     @abstractmethod
     def values(self, images: Tensor, split: Split, number: int, seed: int) -> Tensor:
         """Inputs [B, T, features] from stored images, of batch ``number``."""
-
-    def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
-        return functional.cross_entropy(prediction.float(), batch.target)
-
-    def score(self, prediction: Tensor, batch: Batch) -> Score:
-        right = prediction.argmax(-1) == batch.target
-        return Score(right.sum(), torch.tensor(right.numel(), device=right.device))
 
 
 @dataclass(frozen=True)

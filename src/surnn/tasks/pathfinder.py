@@ -5,19 +5,18 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from torch import Tensor
-from torch.nn import functional
 
-from .base import Batch, Output, Score, Split, Task, Values, shuffled
+from .base import Batch, Classification, Output, Split, Values
 from .cache import Progress, load_or_make
 from .pathfinder_draw import WINDOW
 from .pathfinder_snakes import images as make_images
+from .stored import keep, kept, row_numbers
 
 DATA_SEED = 42
 
 
 @dataclass(frozen=True)
-class Pathfinder(Task):
+class Pathfinder(Classification):
     """Pathfinder-32 of the Long Range Arena, at its hard setting.
 
     Input [B, 1024, 1]: an image of 32 x 32 pixels in 0 to 1, row by row. It shows two snakes of 14
@@ -72,28 +71,15 @@ class Pathfinder(Task):
         )
         pixels = torch.from_numpy(arrays["images"]).reshape(self.images, -1, 1).to(device)
         labels = torch.from_numpy(arrays["labels"]).long().to(device)
-        object.__setattr__(self, "_stored", (pixels, labels))
+        keep(self, (pixels, labels))
 
     def size(self, split: Split) -> int:
         return self.images // 10 * (8 if split == "train" else 1)
 
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
-        stored: tuple[Tensor, Tensor] | None = getattr(self, "_stored", None)
-        if stored is None:
-            raise RuntimeError("pathfinder has no data yet; call prepare(device) first")
-        pixels, labels = stored
-        tenth, count = self.images // 10, self.size(split)
+        pixels, labels = kept(self)
+        tenth = self.images // 10
         first = {"train": 0, "valid": 8 * tenth, "test": 9 * tenth}[split]
-        if split == "train":
-            rows = shuffled(count, number, size, seed)
-        else:
-            rows = torch.arange(first + number * size, first + min((number + 1) * size, count))
+        rows = first + row_numbers(split, self.size(split), number, size, seed)
         rows = rows.to(pixels.device)
         return Batch((pixels[rows].float() / 255).to(device), labels[rows].to(device))
-
-    def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
-        return functional.cross_entropy(prediction.float(), batch.target)
-
-    def score(self, prediction: Tensor, batch: Batch) -> Score:
-        hits = prediction.argmax(-1) == batch.target
-        return Score(hits.sum(), torch.tensor(hits.numel(), device=hits.device))

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.batches import Ragged, check_choice, keep, kept, row_numbers
 from .base import Batch, Output, Split
+from .stored import Ragged, check_choice, keep, kept, row_numbers
 from .text import BinaryText, Characters, Vocabulary
 
 SPLITS: tuple[Literal["train", "valid", "test"], ...] = ("train", "valid", "test")

@@ -9,10 +9,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from ..data.batches import check_choice, keep, kept, row_numbers
-from .base import Batch, Output, Score, Split, Task, Values, generator_for
+from .base import Batch, Classification, Output, Split, Values, generator_for
+from .stored import check_choice, keep, kept, row_numbers
 
 RATE = 8000
 FRAME, HOP, FFT, BANDS = 200, 80, 256, 40  # samples: 25 ms every 10 ms
@@ -57,7 +56,7 @@ class Scene(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SpokenDigits(Task):
+class SpokenDigits(Classification):
     """Clips of the Free Spoken Digit Dataset (8 kHz), each at a random place in a long background.
 
     Recordings 0-4 of each speaker and digit are the official test (300 clips), 5-9 are for
@@ -146,13 +145,6 @@ class SpokenDigits(Task):
             x = (sound / LOUDNESS).unsqueeze(-1)
         kinds = self._kinds(scene.clip_at, lengths)
         return Batch(x.to(device), chosen.digits[rows].to(device), kinds=kinds.to(device))
-
-    def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
-        return functional.cross_entropy(prediction.float(), batch.target)
-
-    def score(self, prediction: Tensor, batch: Batch) -> Score:
-        right = prediction.argmax(-1) == batch.target
-        return Score(right.sum(), torch.tensor(right.numel(), device=right.device))
 
     def _draw(self, lengths: Tensor, stretches: Tensor, generator: torch.Generator) -> Scene:
         device = lengths.device

@@ -7,10 +7,9 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from ..data.batches import Ragged, check_choice, hold_out, keep, kept, row_numbers
-from .base import Batch, Output, Score, Split, Task, Tokens
+from .base import Batch, Classification, Output, Split, Tokens
+from .stored import Ragged, check_choice, hold_out, keep, kept, row_numbers
 
 Vocabulary = Literal["bytes", "characters"]
 HELD_OUT = 2500
@@ -47,7 +46,7 @@ class Characters:
         return np.frombuffer(utf32, np.uint32)[: self.longest - 1]
 
 
-class BinaryText(Task):
+class BinaryText(Classification):
     """Texts with one of two classes. Base of the two text tasks of Long Range Arena."""
 
     _vocabulary: int
@@ -62,13 +61,6 @@ class BinaryText(Task):
     @property
     def chance(self) -> float:
         return 0.5
-
-    def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
-        return functional.cross_entropy(prediction.float(), batch.target)
-
-    def score(self, prediction: Tensor, batch: Batch) -> Score:
-        right = prediction.argmax(-1) == batch.target
-        return Score(right.sum(), torch.tensor(right.numel(), device=right.device))
 
 
 @dataclass(frozen=True)

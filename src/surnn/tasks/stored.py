@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..tasks.base import Split, Task, shuffled
+from .base import Split, Task, shuffled
 
 
 def hold_out(count: int, held: int, seed: int = 42) -> tuple[Tensor, Tensor]:
