@@ -9,6 +9,7 @@ with install_import_hook("surnn.theory", "beartype.beartype"):  # shapes are che
 
 from surnn.cells import get_cell
 from surnn.scan import ScanInputs
+from tiny_sets import data  # noqa: F401 (a fixture, for whoever names it)
 
 
 @pytest.fixture(autouse=True)

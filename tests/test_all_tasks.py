@@ -7,7 +7,7 @@ from surnn.recipes import RECIPES
 from surnn.tasks import TASKS, load_task
 from surnn.tasks.base import Task
 from surnn.train import Trainer
-from test_tasks_real import OPTIONS, data  # noqa: F401 (a fixture)
+from tiny_sets import OPTIONS
 
 SMALL = {
     **OPTIONS,
@@ -21,7 +21,7 @@ SMALL = {
 
 @pytest.mark.parametrize("kind", ["sugru", "gru"])
 @pytest.mark.parametrize("name", TASKS)
-def test_every_task_trains(name, kind, data):  # noqa: F811
+def test_every_task_trains(name, kind, data):
     task: Task = load_task(name)(**SMALL.get(name, {}))
     config = RunConfig(
         task,

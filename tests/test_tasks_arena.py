@@ -1,0 +1,216 @@
+"""ListOps and Pathfinder: against evaluators of their own."""
+
+import numpy as np
+import pytest
+import torch
+
+from generated import CPU, get
+from surnn.tasks import listops_trees
+from surnn.tasks.listops import ListOps
+from surnn.tasks.listops_trees import MOST_ARGUMENTS, expressions, grow, lengths
+from surnn.tasks.pathfinder import Pathfinder
+from surnn.tasks.pathfinder_draw import ANGLE, DEGREES, LENGTH, shrink
+from surnn.tasks.pathfinder_snakes import Scene, images, render, scenes
+
+# ---------------------------------------------------------------- listops
+
+NAMES = {3: "MIN", 4: "MAX", 5: "MED", 6: "SM"}
+
+
+def work_out(tokens: list[int], place: int = 0) -> tuple[int, int, int]:
+    """Value, where it ends, and depth of the expression at ``place``; raises if it is not one."""
+    token = tokens[place]
+    if 8 <= token <= 17:
+        return token - 8, place + 1, 1
+    name, place, values, depth = NAMES[token], place + 1, [], 0
+    while tokens[place] != 7:
+        value, place, below = work_out(tokens, place)
+        values.append(value)
+        depth = max(depth, below)
+    assert 2 <= len(values) <= MOST_ARGUMENTS
+    results = {
+        "MIN": min(values),
+        "MAX": max(values),
+        "MED": int(np.median(values)),
+        "SM": sum(values) % 10,
+    }
+    return results[name], place + 1, depth + 1
+
+
+def test_listops_answers_are_right():
+    made = expressions(400, seed=7)
+    offsets, depths, operators = made["offsets"], [], set()
+    for n in range(400):
+        tokens = made["tokens"][offsets[n] : offsets[n + 1]].tolist()
+        value, end, depth = work_out(tokens)
+        assert tokens[end:] == [2]
+        assert value == made["labels"][n]
+        assert 500 < end < 2000
+        depths.append(depth)
+        operators |= set(tokens)
+    assert max(depths) == 10
+    assert operators == set(range(2, 18))
+
+
+def test_listops_has_the_published_statistics():
+    sizes = lengths(grow(np.random.default_rng(0), 50_000))[0]
+    assert ((sizes > 500) & (sizes < 2000)).mean() == pytest.approx(0.082, abs=0.005)
+    made = expressions(4000, seed=1)
+    length = np.diff(made["offsets"]) - 1
+    assert length.min() == 501
+    assert length.max() >= 1990
+    assert length.max() < 2000
+    assert length.mean() == pytest.approx(1036, abs=25)
+    assert np.percentile(length, [5, 95]) == pytest.approx([540, 1800], rel=0.03)
+    shares = np.bincount(made["labels"], minlength=10) / 4000
+    assert shares[[0, 9]] == pytest.approx([0.168, 0.168], abs=0.025)
+    assert (abs(shares[1:9] - 0.083) < 0.025).all()
+    rows = {bytes(p) for p in np.split(made["tokens"], made["offsets"][1:-1])}
+    assert len(rows) == 4000
+
+
+def test_expressions_that_come_twice_are_kept_once(monkeypatch):
+    chunk = listops_trees.some_expressions(np.random.default_rng(0))
+    other = listops_trees.some_expressions(np.random.default_rng(1))
+    chunks = iter([chunk, chunk, other])
+    monkeypatch.setattr(listops_trees, "some_expressions", lambda _: next(chunks))
+    labels = expressions(len(chunk[2]) + 5, seed=0)["labels"]
+    assert labels.tolist() == [*chunk[2], *other[2][:5]]
+
+
+def test_more_expressions_begin_with_the_fewer():
+    few, many = expressions(50, seed=3), expressions(80, seed=3)
+    assert np.array_equal(many["labels"][:50], few["labels"])
+    assert np.array_equal(many["tokens"][: len(few["tokens"])], few["tokens"])
+
+
+def test_listops_batches_are_padded_to_their_longest(tmp_path, monkeypatch):
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    task = ListOps(train=30, valid=10, test=10)
+    task.prepare(CPU)
+    x, target, lengths, _ = get(task, size=6)
+    assert lengths is not None
+    assert lengths.max() == x.shape[1]
+    for row, length in enumerate(lengths.tolist()):
+        assert x[row, length - 1] == 2
+        assert not x[row, length:].any()
+        assert work_out(x[row].tolist())[0] == target[row]
+
+
+def test_progress_is_told():
+    told = []
+    expressions(3000, seed=0, progress=lambda done, total: told.append((done, total)))
+    images(200, seed=0, progress=lambda done, total: told.append((done, total)))
+    assert (3000, 3000) in told
+    assert told[-1] == (200, 200)
+    assert told[0][0] < 3000
+
+
+# ---------------------------------------------------------------- pathfinder
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    return scenes(np.random.default_rng(0))
+
+
+def segments(points: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """Ends [..., 2, 2] of paddles: first ones go ahead from their point, others come back."""
+    angle = ANGLE[directions]
+    ahead = np.where(directions < DEGREES, LENGTH, -LENGTH)[..., None]
+    other = points + ahead * np.stack([np.sin(angle), np.cos(angle)], -1)
+    return np.stack([points.astype(float), other], -2)
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Least distances [..., A, B] of segments [..., A, 2, 2] and [..., B, 2, 2], by many points."""
+    share = np.linspace(0, 1, 9)[:, None]
+    first, second = (s[..., :1, :] * (1 - share) + s[..., 1:, :] * share for s in (a, b))
+    apart = first[..., :, None, :, None, :] - second[..., None, :, None, :, :]
+    return np.sqrt((apart**2).sum(-1)).min((-1, -2))
+
+
+def test_the_label_says_whether_both_markers_are_on_one_snake(scene):
+    begins = (scene.markers[:, None, 0] == scene.points[:, :, 0]).all(-1)
+    ends = (scene.markers[:, None, 1] == scene.points[:, :, -1]).all(-1)
+    assert (begins.sum(1) == 1).all()
+    assert (ends.sum(1) == 1).all()
+    assert np.array_equal((begins == ends).all(1), scene.labels == 1)
+
+
+def test_snakes_are_whole_and_clear_of_one_another(scene):
+    assert scene.points.shape[1:] == (2, 14, 2)
+    assert len(scene.points) > 80
+    first, second = (segments(scene.points[:, s], scene.directions[:, s]) for s in (0, 1))
+    assert distance(first, second).min() > 0.5
+    for snake in (first, second):
+        own = distance(snake, snake)
+        assert np.diagonal(own, 1, -2, -1).max() < 5
+        apart = abs(np.subtract.outer(np.arange(14), np.arange(14))) > 1
+        assert own[:, apart].min() > 0.5
+        assert snake.min() >= 1
+        assert snake.max() <= 30
+    seeds = scene.points[:, :, 0]
+    assert seeds[:, 0].min() >= 14
+    assert seeds[:, 0].max() <= 17
+    apart = np.linalg.norm(seeds[:, 0] - seeds[:, 1], axis=1)
+    assert abs(apart - 7).max() <= 0.75
+
+
+def test_distractors_are_clear_of_the_snakes(scene):
+    assert scene.present.mean() > 0.8
+    long = segments(scene.points, scene.directions).reshape(-1, 28, 2, 2)
+    short = segments(scene.distractor_points, scene.distractor_directions).reshape(-1, 20, 2, 2)
+    there = np.repeat(scene.present, 4, axis=1)
+    assert distance(long, short).transpose(0, 2, 1)[there].min() > 0.25
+
+
+def test_images_show_what_the_scene_says(scene):
+    shown = render(scene)
+    assert shown.dtype == np.uint8
+    assert shown.shape[1:] == (32, 32)
+    every = np.arange(len(shown))
+    for marker in (0, 1):
+        y, x = scene.markers[:, marker].T
+        assert (shown[every, y, x] == 255).all()
+    for snake in range(2):
+        for paddle in range(14):
+            y, x = scene.points[:, snake, paddle].T
+            assert (shown[every, y, x] > 50).all()
+    lit = segments(scene.points, scene.directions).reshape(len(shown), -1, 2)
+    lonely = scene._replace(present=np.zeros_like(scene.present))
+    for n, image in enumerate(render(lonely)[:30]):
+        pixels = np.argwhere(image > 60)
+        near = np.linalg.norm(pixels[:, None] - lit[n], axis=-1).min(1)
+        assert near.max() < 2.3
+
+
+def test_pathfinder_classes_are_balanced_and_images_differ():
+    made = images(600, seed=1)
+    assert made["labels"].mean() == pytest.approx(0.5, abs=0.07)
+    assert len({image.tobytes() for image in made["images"]}) == 600
+    assert np.array_equal(images(50, seed=1)["images"], made["images"][:50])
+    brightness = made["images"].mean((1, 2))
+    one, other = (brightness[made["labels"] == label].mean() for label in (0, 1))
+    assert one == pytest.approx(other, rel=0.03)
+
+
+def test_shrinking_is_pillows():
+    pillow = pytest.importorskip("PIL.Image")
+    large = (np.random.default_rng(0).random((17, 17)) > 0.7).astype(np.uint8)
+    size = (9, 9)
+    expected = pillow.fromarray(255 * large).resize(size, pillow.Resampling.LANCZOS)
+    difference = shrink(large.astype(float), 9).astype(int) - np.asarray(expected).astype(int)
+    assert abs(difference).max() <= 1
+
+
+def test_pathfinder_hands_out_rows_of_pixels(tmp_path, monkeypatch):
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    task = Pathfinder(images=100)
+    task.prepare(CPU)
+    made = images(100, seed=42)
+    batch = get(task, "valid", size=10)
+    assert [task.size(s) for s in ("train", "valid", "test")] == [80, 10, 10]
+    expected = torch.from_numpy(made["images"][80:90]).reshape(10, 1024, 1) / 255
+    torch.testing.assert_close(batch.x, expected)
+    assert batch.target.tolist() == made["labels"][80:90].tolist()

@@ -1,0 +1,191 @@
+"""Tasks on images and texts, on tiny sets."""
+
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from surnn.data import texts
+from surnn.tasks.cifar import LraImage, crop_and_flip, to_grey
+from surnn.tasks.enwik8 import Enwik8
+from surnn.tasks.mnist import PermutedMnist, SpikingPermutedMnist, bit_reversal
+from surnn.tasks.stored import Ragged
+from surnn.tasks.text import LraText
+from tiny_sets import (
+    CPU,
+    ready,
+    same,
+    write_aan,
+    write_cifar,
+    write_imdb,
+    write_mnist,
+)
+
+# ------------------------------------------------------------ images
+
+
+def test_permutations():
+    assert PermutedMnist("torch0").order()[:4].tolist() == [60, 361, 167, 578]
+    assert SpikingPermutedMnist().order()[:4].tolist() == [60, 361, 167, 578]
+    order = bit_reversal(784)
+    assert order[:4].tolist() == [0, 512, 256, 768]
+    assert sorted(order) == list(range(784))
+    assert bit_reversal(8).tolist() == [0, 4, 2, 6, 1, 5, 3, 7]
+    state = np.random.RandomState(50)
+    state.permutation(60_000)
+    assert (PermutedMnist("nru").order() == state.permutation(784)).all()
+
+
+def test_mnist_pixels_and_splits(tmp_path):
+    drawn, labels = write_mnist(tmp_path)
+    task = ready("smnist", tmp_path)
+    assert [task.size(s) for s in ("train", "valid", "test")] == [54, 6, 10]
+    kept = torch.utils.data.random_split(
+        range(60), [54, 6], generator=torch.Generator().manual_seed(42)
+    )[1]
+    valid = task.batch("valid", 0, 6, 0, CPU)
+    expected = drawn[list(kept)].reshape(6, 784, 1) / np.float32(255)
+    np.testing.assert_array_equal(valid.x, expected)
+    np.testing.assert_array_equal(valid.target, labels[list(kept)])
+    permuted = ready("psmnist", tmp_path, permutation="bitreversal").batch("valid", 0, 6, 0, CPU)
+    assert torch.equal(permuted.x, valid.x[:, bit_reversal(784)])
+    nru = ready("psmnist", tmp_path, permutation="nru")
+    assert [nru.size(s) for s in ("train", "valid")] == [50, 10]
+
+
+def test_cifar_colours(tmp_path):
+    pictures = write_cifar(tmp_path)
+    batch = ready("scifar", tmp_path).batch("test", 0, 10, 0, CPU)
+    mean, std = np.array([0.4914, 0.4822, 0.4465]), np.array([0.247, 0.243, 0.261])
+    expected = (pictures[50:].reshape(10, 1024, 3) / 255 - mean) / std
+    np.testing.assert_allclose(batch.x, expected, atol=1e-5)
+    assert batch.target.tolist() == list(range(10))
+    grey = ready("lra_image", tmp_path).batch("test", 0, 10, 0, CPU)
+    luma = to_grey(pictures[50:]).reshape(10, 1024, 1)
+    np.testing.assert_allclose(grey.x, (luma / 255.0 - 122.6 / 255) / (61 / 255), atol=1e-5)
+    assert LraImage(grey=False).input.features == 3
+
+
+def test_grey_is_pillows():
+    image = pytest.importorskip("PIL.Image")
+    picture = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    expected = np.asarray(image.fromarray(picture).convert("L"))
+    assert (to_grey(picture[None])[0, :, :, 0] == expected).all()
+
+
+def test_crops_are_shifted_mirrored_and_sometimes_flipped():
+    picture = torch.arange(1024).reshape(1, 32, 32, 1)
+    found = crop_and_flip(picture.expand(400, 32, 32, 1), torch.Generator().manual_seed(0))
+    padded = np.pad(picture[0, :, :, 0].numpy(), 4, mode="symmetric")
+    crops = {
+        view.tobytes()
+        for i in range(9)
+        for j in range(9)
+        for view in (padded[i : i + 32, j : j + 32], padded[i : i + 32, j : j + 32][:, ::-1])
+    }
+    seen = {crop[..., 0].numpy().tobytes() for crop in found}
+    assert seen <= crops
+    assert len(seen) > 120  # of 162
+
+
+def test_only_training_is_augmented(tmp_path):
+    write_cifar(tmp_path)
+    plain, varied = (ready("scifar", tmp_path, augment=a) for a in ("none", "crop_flip"))
+    assert same(*(t.batch("valid", 0, 4, 0, CPU) for t in (plain, varied)))
+    one, other = (t.batch("train", 0, 4, 0, CPU) for t in (plain, varied))
+    assert torch.equal(one.target, other.target)
+    assert not torch.equal(one.x, other.x)
+
+
+# ------------------------------------------------------------ texts
+
+
+def test_reviews_are_bytes(tmp_path):
+    write_imdb(tmp_path)
+    task = ready("lra_text", tmp_path)
+    assert [task.size(s) for s in ("train", "valid", "test")] == [36, 4, 40]
+    batch = task.batch("test", 0, 40, 0, CPU)
+    assert batch.target.tolist() == [0] * 20 + [1] * 20
+    assert bytes(batch.x[0, : batch.lengths[0]].tolist()) == "test 0 bäd".encode()
+    assert batch.x[0, batch.lengths[0] :].eq(0).all()
+    assert batch.lengths.max() == 32
+    everything = ready("lra_text", tmp_path, validation="test")
+    assert [everything.size(s) for s in ("train", "valid", "test")] == [40, 40, 40]
+    assert same(everything.batch("valid", 1, 8, 0, CPU), everything.batch("test", 1, 8, 0, CPU))
+
+
+def test_reviews_as_characters(tmp_path):
+    write_imdb(tmp_path)
+    task = ready("lra_text", tmp_path, vocabulary="characters")
+    batch = task.batch("test", 0, 1, 0, CPU)
+    assert batch.lengths.item() == len("test 0 bäd") + 1
+    assert batch.x[0, -1] == 2  # the end
+    assert 1 in batch.x[0].tolist()  # "s" is in no training review
+    assert batch.x.max() < task.input.vocabulary < 40
+    with pytest.raises(RuntimeError, match="counts characters"):
+        _ = LraText(vocabulary="characters").input
+
+
+def test_pairs_are_read_as_they_stand(tmp_path):
+    write_aan(tmp_path)
+    task = ready("lra_retrieval", tmp_path)
+    assert [task.size(s) for s in ("train", "valid", "test")] == [6, 3, 4]
+    batch = task.batch("valid", 0, 3, 0, CPU)
+    assert batch.target.tolist() == [0, 1, 0]
+    read = bytes(batch.x[2, 1, : batch.lengths[2, 1]].tolist())
+    assert read == b'paper "3" xxx'[:12]
+    assert batch.lengths.tolist() == [[10, 11], [11, 12], [12, 12]]
+    characters = ready("lra_retrieval", tmp_path, vocabulary="characters")
+    lengths = characters.batch("valid", 0, 3, 0, CPU).lengths
+    assert lengths.tolist() == [[11, 12], [12, 12], [12, 12]]
+    (tmp_path / "new_aan_pairs.test.tsv").write_text("1.0\ta\tb\n")
+    with pytest.raises(Exception, match=r"new_aan_pairs.test.tsv, line 1: 3 columns instead of 5"):
+        task.prepare(CPU, tmp_path)
+
+
+def test_ragged_rows_of_any_shape():
+    ragged = Ragged.of(np.arange(1, 11, dtype=np.uint8), np.array([3, 0, 7]), 5, CPU)
+    tokens, lengths = ragged.padded(torch.tensor([[0, 1], [2, 0]]))
+    assert lengths.tolist() == [[3, 0], [5, 3]]
+    assert tokens[0].tolist() == [[1, 2, 3, 0, 0], [0] * 5]
+    assert tokens[1].tolist() == [[4, 5, 6, 7, 8], [1, 2, 3, 0, 0]]
+
+
+@pytest.mark.parametrize("context", [16, 25])
+def test_enwik8_predicts_every_byte_once(data, context):
+    task = Enwik8(context)
+    task.prepare(CPU, data)
+    text = np.arange(1000) % 251
+    asked, bits = [], 0.0
+    for number in range(-(-task.size("test") // 2)):
+        batch = task.batch("test", number, 2, 0, CPU)
+        for row in range(len(batch.x)):
+            length = context if batch.lengths is None else int(batch.lengths[row])
+            asked += batch.target[row, :length].tolist()
+            assert (batch.target[row, length:] == -100).all()
+            assert batch.x[row, 1:length].tolist() == batch.target[row, : length - 1].tolist()
+        score = task.score(torch.zeros(*batch.target.shape, 256), batch)
+        bits += score.total.item()
+        assert score.value == pytest.approx(8)
+    assert asked == text[950:].tolist()
+    assert bits == pytest.approx(50 * 8)
+    assert task.size("train") == 899 // context
+    train = task.batch("train", 0, 2, 0, CPU)
+    assert ((train.x[:, 1:] - train.x[:, :-1]) % 251 == 1).all()
+    assert torch.equal(train.x[:, 1:], train.target[:, :-1])
+
+
+def test_enwik8_of_the_wrong_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(texts, "ENWIK8_SIZE", 7)
+    (tmp_path / "enwik8").write_bytes(b"wrong")
+    with pytest.raises(Exception, match=r"holds 5 bytes instead of 7"):
+        texts.enwik8(tmp_path)
+
+
+def test_wikitext_archive(tmp_path):
+    with zipfile.ZipFile(tmp_path / "wikitext-103-raw-v1.zip", "w") as archive:
+        for split in ("train", "valid", "test"):
+            archive.writestr(f"wikitext-103-raw/wiki.{split}.raw", f" = {split} = \n")
+    found = texts.wikitext("wikitext103", tmp_path)
+    assert found == {s: f" = {s} = \n".encode() for s in ("train", "valid", "test")}
