@@ -16,6 +16,7 @@ from .tiles import (
     load_decay,
     load_float,
     load_units,
+    rows_at,
     store_parts,
     units,
     zero_tiles,
@@ -236,18 +237,7 @@ def input_gradient_kernel(
     inside = m < T * B
     total = tl.zeros((BM, BI), tl.float32)
     for n in range(0, N):
-        if SHARED:
-            at, step = t.to(tl.int64) * N + n, N
-            first = tl.load(FIRST + n)
-        else:
-            at, step = m.to(tl.int64) * N + n, B * N
-            first = tl.load(FIRST + tl.cast(n, tl.int64) * B + b, mask=inside, other=0)
-        number = tl.load(INDEX + at, mask=inside, other=0)
-        before = tl.load(INDEX + at - step, mask=inside & (t > 0), other=0)
-        is_event = inside & (number != before)
-        row = first + number
-        if SHARED:
-            row = row * B + b
+        row, is_event = rows_at(INDEX, FIRST, t, b, inside, n, B, N, SHARED)
         if tl.max(is_event.to(tl.int32), 0) > 0:
             for start in range(0, J, BJ):
                 j = start + tl.arange(0, BJ)

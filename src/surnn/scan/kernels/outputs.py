@@ -8,7 +8,7 @@ at once, then joined across them.
 import triton
 import triton.language as tl
 
-from .tiles import end_of, head_and_units, list_rows, per_row, units
+from .tiles import end_of, head_and_units, list_rows, per_row, rows_at, units
 
 
 @triton.jit(do_not_specialize=["T", "B"])
@@ -34,22 +34,12 @@ def output_kernel(
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     t, b = m // B, m % B
     inside = m < T * B
-    if SHARED:
-        at, step = t.to(tl.int64) * N + n, N
-        first = tl.load(FIRST + n)
-    else:
-        at, step = m.to(tl.int64) * N + n, B * N
-        first = tl.load(FIRST + tl.cast(n, tl.int64) * B + b, mask=inside, other=0)
-    number = tl.load(INDEX + at, mask=inside, other=0)
-    row = first + number
-    if SHARED:
-        row = row * B + b
+    row, is_event = rows_at(INDEX, FIRST, t, b, inside, n, B, N, SHARED)
     alive = inside
     if HAS_LENGTHS:
         alive = alive & (t < tl.load(LENGTHS + b, mask=inside, other=0))
     if DECAYS:  # a carried unit puts out nothing
-        before = tl.load(INDEX + at - step, mask=inside & (t > 0), other=0)
-        alive = alive & (number != before)
+        alive = alive & is_event
     source = STATES + row[:, None] * (C * D) + rd[None, :]
     value = tl.load(source, mask=units(alive, rd, D, BD), other=0.0)
     target = Y + ((m.to(tl.int64) * N + n) * D)[:, None] + rd[None, :]

@@ -32,6 +32,24 @@ def list_rows(FIRST, n, rb, B, SHARED: tl.constexpr):
 
 
 @triton.jit
+def rows_at(INDEX, FIRST, t, b, inside, n, B, N, SHARED: tl.constexpr):
+    """For steps t of sequences b: the packed row of head n's state after it, and whether the step
+    is an event."""
+    if SHARED:
+        at, step = t.to(tl.int64) * N + n, N
+        first = tl.load(FIRST + n)
+    else:
+        at, step = (t.to(tl.int64) * B + b) * N + n, B * N
+        first = tl.load(FIRST + tl.cast(n, tl.int64) * B + b, mask=inside, other=0)
+    number = tl.load(INDEX + at, mask=inside, other=0)
+    before = tl.load(INDEX + at - step, mask=inside & (t > 0), other=0)
+    row = first + number
+    if SHARED:
+        row = row * B + b
+    return row, inside & (number != before)
+
+
+@triton.jit
 def longest(count, SHARED: tl.constexpr):
     if SHARED:
         return count
