@@ -6,7 +6,6 @@ from typing import get_args
 import pytest
 import torch
 
-from surnn.baselines import DiagonalSSM, MinGRU, TorchRecurrent
 from surnn.config import GateConfig, GateKind, ModelConfig, ModelKind
 from surnn.models import SequenceModel, make_gate
 from surnn.tasks import Output, Tokens, Values
@@ -94,33 +93,6 @@ def test_gate_options_reach_the_gate():
     gate = make_gate(GateConfig(rate=0.3, target_rate=0.2, always_on=0.5, mode="soft"), 77)
     assert (gate.rate, gate.target_rate, gate.always_on, gate.mode) == (0.3, 0.2, 0.5, "soft")
     assert gate.horizon == 77
-
-
-def test_chrono_biases_hold_on():
-    torch.manual_seed(0)
-    gru = TorchRecurrent("gru", 3, 64, chrono=1000)
-    z = torch.sigmoid(gru.layer.bias_ih_l0[64:128])
-    assert ((1 / (1 - z) > 1.9) & (1 / (1 - z) < 1001)).all()
-    with pytest.raises(ValueError, match="an RNN has none"):
-        TorchRecurrent("rnn", 3, 64, chrono=1000)
-
-
-def test_s4d_kernel_is_its_recurrence():
-    layer = DiagonalSSM(4, 8)
-    impulse = torch.zeros(1, 10, 4)
-    impulse[:, 0] = 1
-    expected = layer.kernel(10).t()
-    expected[0] += layer.skip
-    torch.testing.assert_close(layer(impulse)[0], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_mingru_is_its_recurrence():
-    layer = MinGRU(3, 5)
-    x = torch.randn(2, 30, 3)
-    state, y = layer.init_state(2), layer(x)
-    for t in range(30):
-        y_t, state = layer.step(x[:, t], state)
-        torch.testing.assert_close(y_t, y[:, t], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

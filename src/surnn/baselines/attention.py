@@ -32,10 +32,11 @@ class Attention(nn.Module):
 
 
 def rotate(x: Tensor) -> Tensor:
-    """Rotary positions (Su et al., 2021) on x [B, T, heads, size]."""
+    """Rotary positions (Su et al., 2021) on x [B, T, heads, size]; angles in float32 at least."""
     half = x.shape[-1] // 2
-    frequency = 10_000 ** -(torch.arange(half, device=x.device) / half)
-    angle = torch.arange(x.shape[1], device=x.device)[:, None] * frequency
-    cos, sin = angle.cos()[:, None].to(x.dtype), angle.sin()[:, None].to(x.dtype)
+    exact = torch.promote_types(x.dtype, torch.float32)
+    frequency = 10_000 ** -(torch.arange(half, device=x.device, dtype=exact) / half)
+    angle = torch.arange(x.shape[1], device=x.device)[:, None, None] * frequency
+    cos, sin = angle.cos(), angle.sin()
     a, b = x[..., :half], x[..., half:]
-    return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
+    return torch.cat((a * cos - b * sin, a * sin + b * cos), -1).to(x.dtype)

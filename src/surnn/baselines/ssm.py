@@ -35,26 +35,39 @@ class DiagonalSSM(nn.Module):
         return exponent, torch.view_as_complex(self.read) * (exponent.exp() - 1) / a
 
     def kernel(self, steps: int) -> Tensor:
-        """The response [width, steps] to a unit impulse."""
+        """The response [width, steps] to a unit impulse.
+
+        Step b * block + p is a coarse power times a fine one, so the sum over modes is one matrix
+        product, and nothing of the size of modes * steps is ever held.
+        """
         exponent, gain = self._discrete()
-        time = torch.arange(steps, device=exponent.device)
-        powers = (exponent.unsqueeze(-1) * time).exp()  # [width, modes, steps]
-        return 2 * torch.einsum("wn,wnt->wt", gain, powers).real
+        block = math.isqrt(steps - 1) + 1
+        place = torch.arange(block, device=exponent.device)
+        fine = (exponent.unsqueeze(-1) * place).exp()  # [width, modes, block]
+        coarse = gain.unsqueeze(-1) * (exponent.unsqueeze(-1) * (block * place)).exp()
+        # Of a product of complex numbers only the real part is wanted: Re Re - Im Im.
+        left = torch.cat((coarse.real, -coarse.imag), 1).transpose(1, 2)
+        right = torch.cat((fine.real, fine.imag), 1)
+        return 2 * (left @ right).flatten(1)[:, :steps]
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        steps = x.shape[1]
-        u = x.float().transpose(1, 2)  # [B, width, T]
-        size = 2 * steps  # so that nothing wraps around
-        spectrum = torch.fft.rfft(u, n=size) * torch.fft.rfft(self.kernel(steps), n=size)
-        y = torch.fft.irfft(spectrum, n=size)[..., :steps] + self.skip.unsqueeze(-1) * u
-        return y.transpose(1, 2).to(x.dtype)
+        """Padding comes last and the layer is causal, so lengths change nothing before it."""
+        with torch.autocast(x.device.type, enabled=False):  # half precision would blur the kernel
+            steps = x.shape[1]
+            u = x.to(self.log_step.dtype).transpose(1, 2)  # [B, width, T]
+            size = 2 * steps  # so that nothing wraps around
+            spectrum = torch.fft.rfft(u, n=size) * torch.fft.rfft(self.kernel(steps), n=size)
+            y = torch.fft.irfft(spectrum, n=size)[..., :steps] + self.skip.unsqueeze(-1) * u
+            return y.transpose(1, 2).to(x.dtype)
 
     def init_state(self, batch: int) -> Tensor:
-        shape = (batch, *self.log_decay.shape)
-        return torch.zeros(shape, dtype=torch.complex64, device=self.log_step.device)
+        like = self.log_decay
+        kind = like.dtype.to_complex()
+        return torch.zeros((batch, *like.shape), dtype=kind, device=like.device)
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         exponent, gain = self._discrete()
-        state = exponent.exp() * state + x.float().unsqueeze(-1)
-        y = 2 * (gain * state).sum(-1).real + self.skip * x
+        u = x.to(self.log_step.dtype)
+        state = exponent.exp() * state + u.unsqueeze(-1)
+        y = 2 * (gain * state).sum(-1).real + self.skip * u
         return y.to(x.dtype), state
