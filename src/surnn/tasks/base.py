@@ -139,6 +139,14 @@ class Task(ABC):
         """What training minimises, the mean over the batch. ``prediction`` is [B, size] or
         [B, T, size]."""
 
+    def weight(self, batch: Batch) -> Tensor | float:
+        """What the mean in :meth:`loss` was divided by: how much a batch counts beside others.
+
+        The loss of a batch is the weighted mean over any parts that it is taken in. Sequences
+        by default; a loss over steps that may be missing, or that have weights, counts those.
+        """
+        return float(len(batch.x))
+
     @abstractmethod
     def score(self, prediction: Tensor, batch: Batch) -> Score:
         """The metric, as sums over the batch."""

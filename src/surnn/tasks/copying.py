@@ -132,14 +132,24 @@ class Copying(Task):
         return self._assemble(Draw(symbols[rows], delays[rows], noise))
 
     def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
-        every = functional.cross_entropy(
-            prediction.float().flatten(0, 1), batch.target.flatten(), ignore_index=IGNORED
-        )
-        if self.objective == "all" or (self.objective == "auto" and self.delay < LONG):
-            return every
+        flat, wanted = prediction.float().flatten(0, 1), batch.target.flatten()
+        if self._of_all_positions:
+            return functional.cross_entropy(flat, wanted, ignore_index=IGNORED)
+        each = functional.cross_entropy(flat, wanted, ignore_index=IGNORED, reduction="none")
+        asked = (batch.target != IGNORED).sum(1)
+        every = (each.view_as(batch.target).sum(1) / asked).mean()
         logits, symbols = self._answers(prediction, batch)
         recall = functional.cross_entropy(logits.float().flatten(0, 1), symbols.flatten())
         return recall + 0.1 * every
+
+    def weight(self, batch: Batch) -> Tensor | float:
+        if self._of_all_positions:
+            return (batch.target != IGNORED).sum()
+        return super().weight(batch)  # means of sequences, longer and shorter ones alike
+
+    @property
+    def _of_all_positions(self) -> bool:
+        return self.objective == "all" or (self.objective == "auto" and self.delay < LONG)
 
     def score(self, prediction: Tensor, batch: Batch) -> Score:
         logits, symbols = self._answers(prediction, batch)

@@ -87,6 +87,9 @@ class Enwik8(Task):
     def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
         return functional.cross_entropy(prediction.flatten(0, 1).float(), batch.target.flatten())
 
+    def weight(self, batch: Batch) -> Tensor:
+        return (batch.target != IGNORED).sum()
+
     def score(self, prediction: Tensor, batch: Batch) -> Score:
         target = batch.target.flatten()
         nats = functional.cross_entropy(prediction.flatten(0, 1).float(), target, reduction="sum")
