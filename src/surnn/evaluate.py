@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from .models import SequenceModel
-from .tasks.base import Batch, Split, Task
+from .tasks.base import Batch, Score, Split, Task
 
 
 class GateWatch:
@@ -90,6 +90,7 @@ def evaluate(
     model.eval()
     total = seen = loss = torch.zeros((), dtype=torch.float64, device=device)
     sequences = 0
+    details: dict[str, Score] = {}
     watch = GateWatch(model, task.kinds)
     try:
         with watch.watching():
@@ -101,6 +102,8 @@ def evaluate(
                 prediction = prediction.float()
                 score = task.score(prediction, batch)
                 total, seen = total + score.total, seen + score.count
+                for name, part in task.details(prediction, batch).items():
+                    details[name] = details[name] + part if name in details else part
                 loss = loss + task.loss(prediction, batch) * len(batch.x)
                 sequences += len(batch.x)
     finally:
@@ -108,6 +111,7 @@ def evaluate(
     found: dict[str, Any] = {
         task.metric: (total / seen).item(),
         "loss": (loss / sequences).item(),
+        **{name: score.value for name, score in details.items()},
     }
     if watch.layers:
         found["update_rate"] = watch.rates()

@@ -51,7 +51,7 @@ class Batch(NamedTuple):
     x: Tensor
     """[B, T] tokens or [B, T, features] values."""
     target: Tensor
-    """[B] or [B, T], integers or floats; what it means is the task's business."""
+    """[B], [B, T] or [B, T, size], integers or floats; what it means is the task's business."""
     lengths: Tensor | None = None
     """[B] steps of each right-padded sequence; None means all T. [B, 2] for pairs."""
     kinds: Tensor | None = None
@@ -61,14 +61,19 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Score:
-    """A metric that adds up over batches: ``total / count``."""
+    """A metric that adds up over batches: ``total / count``, or the root of it."""
 
     total: Tensor
     count: Tensor
+    root: bool = False
 
     @property
     def value(self) -> float:
-        return (self.total / self.count).item()
+        mean = (self.total / self.count).item()
+        return mean**0.5 if self.root else mean
+
+    def __add__(self, other: "Score") -> "Score":
+        return Score(self.total + other.total, self.count + other.count, self.root)
 
 
 class Task(ABC):
@@ -150,6 +155,10 @@ class Task(ABC):
     @abstractmethod
     def score(self, prediction: Tensor, batch: Batch) -> Score:
         """The metric, as sums over the batch."""
+
+    def details(self, prediction: Tensor, batch: Batch) -> dict[str, Score]:
+        """Further numbers by name, worth a look beside the metric whenever it is taken."""
+        return {}
 
 
 class Classification(Task):

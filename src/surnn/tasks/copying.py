@@ -7,13 +7,14 @@ literature does not have.
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from .base import Batch, Output, Score, Split, Task, Values, generator_for
+from .stored import check_choice, row_numbers
 
 ALPHABET = 8
 BLANK, SIGNAL = 0, ALPHABET + 1
@@ -57,7 +58,8 @@ class Copying(Task):
     Input: ``symbols`` symbols out of 8, ``delay - 1`` blanks, one signal, ``symbols`` blanks;
     one-hot in 9 channels (8 symbols and the signal), blanks are zero. Target: blank everywhere, but
     the symbols at the end. Training batches are made afresh; 1000 fixed sequences each for
-    validation and test. The metric is accuracy at the answer's positions.
+    validation and test, the same on all devices. The metric is accuracy at the answer's positions;
+    logged beside it are the cross entropies of the answer and of all positions.
 
     Args:
         delay: steps from the last symbol to the signal.
@@ -94,9 +96,7 @@ class Copying(Task):
 
     def __post_init__(self) -> None:
         for option, kind in (("marker", Marker), ("noise", Noise), ("objective", Objective)):
-            value, allowed = getattr(self, option), get_args(kind)
-            if value not in allowed:
-                raise ValueError(f"{option} is {value!r}; expected one of {', '.join(allowed)}")
+            check_choice(option, getattr(self, option), kind)
         if self.symbols < 1:
             raise ValueError(f"symbols is {self.symbols}; expected at least 1")
         if self.delay < 2:
@@ -126,7 +126,7 @@ class Copying(Task):
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
         if split == "train":
             return self._assemble(self._draw(size, generator_for(seed, number, device)))
-        rows = slice(number * size, (number + 1) * size)
+        rows = row_numbers(split, FIXED_SIZE, number, size, seed).to(device)
         symbols, delays, noise = _fixed(self, split, device)
         noise = None if noise is None else noise[rows]
         return self._assemble(Draw(symbols[rows], delays[rows], noise))
@@ -155,6 +155,13 @@ class Copying(Task):
         logits, symbols = self._answers(prediction, batch)
         hits = logits.argmax(-1) == symbols
         return Score(hits.sum(), torch.tensor(hits.numel(), device=hits.device))
+
+    def details(self, prediction: Tensor, batch: Batch) -> dict[str, Score]:
+        logits, symbols = self._answers(prediction, batch)
+        return {
+            "loss of recall": _cross_entropy(logits, symbols),
+            "loss of all positions": _cross_entropy(prediction, batch.target),
+        }
 
     def _answers(self, prediction: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Logits [B, symbols, 10] and targets [B, symbols] where the answer is wanted."""
@@ -210,12 +217,19 @@ class Copying(Task):
         return Batch(x, target, end.squeeze(1) if self.variable else None, kinds)
 
 
+def _cross_entropy(logits: Tensor, target: Tensor) -> Score:
+    flat, wanted = logits.float().flatten(0, 1), target.flatten()
+    total = functional.cross_entropy(flat, wanted, ignore_index=IGNORED, reduction="sum")
+    return Score(total, (wanted != IGNORED).sum())
+
+
 def _one_hot(tokens: Tensor) -> Tensor:
     return (tokens.unsqueeze(-1) == torch.arange(1, CLASSES, device=tokens.device)).float()
 
 
 @lru_cache(maxsize=2)
 def _fixed(task: Copying, split: Split, device: torch.device) -> Draw:
-    random = generator_for(FIXED_SEED[split], FIXED_NUMBER, device)
-    draw = task._draw(FIXED_SIZE, random)
-    return draw._replace(noise=task._noise(FIXED_SIZE, random))
+    """Drawn on the CPU, so that all devices have the same."""
+    random = generator_for(FIXED_SEED[split], FIXED_NUMBER, torch.device("cpu"))
+    draw = task._draw(FIXED_SIZE, random)._replace(noise=task._noise(FIXED_SIZE, random))
+    return Draw(*(None if part is None else part.to(device) for part in draw))  # type: ignore[arg-type]

@@ -64,16 +64,17 @@ class EcgBeats(Task):
 
     Input: windows of the first lead (MLII, but in record 114), less the mean of all training
     records, over their standard deviation: a monitor that switches on knows no more about its
-    patient, so nothing of a record is used to prepare it. Output at each step: none, N, S, V or F (the standard's classes). The target
-    is the beat's class from ``mark`` steps before to ``mark`` steps after ``delay`` steps past the
-    annotated R peak, and none elsewhere; around the few beats that could not be classified, nothing
-    is asked. Loss: cross entropy, classes weighted by the square root of how much rarer than
-    none they are in training, at most 20.
+    patient, so nothing of a record is used to prepare it. Output at each step: none, N, S, V or F
+    (the standard's classes). The target is the beat's class from ``mark`` steps before to ``mark``
+    steps after ``delay`` steps past the annotated R peak, and none elsewhere; around the few beats
+    that could not be classified, nothing is asked. Loss: cross entropy, classes weighted by the
+    square root of how much rarer than none they are in training, at most 20.
 
     Metric: F1 of beats. A run of steps at which the answer is not none is one detection, at its
     middle; it belongs to the nearest true beat if that is within 150 ms. A beat with at least one
     is a true positive, further ones are false positives. The sums are 2 TP over detections plus
-    beats, so they add up over batches. A silent model has 0.
+    beats, so they add up over batches. A silent model has 0. Logged beside it: the same where a
+    detection must also have the class of its beat, at its middle.
 
     Patients are divided as in the literature, DS2 being the test; of DS1, records 118, 124, 205 and
     223 are for validation, and 201 is left out, as its patient is in DS2 too (202): 17 / 4 / 22
@@ -84,13 +85,11 @@ class EcgBeats(Task):
         window: steps; 4096 are 11.4 s.
         delay: steps by which the answer may wait to see the whole beat; 36 are 100 ms.
         mark: half width of the target.
-        typed: a detection must also have the class of its beat, at its middle.
     """
 
     window: int = 4096
     delay: int = 36
     mark: int = 5
-    typed: bool = False
 
     name: ClassVar[str] = "ecg_beats"
     metric: ClassVar[str] = "beat F1"
@@ -189,6 +188,12 @@ class EcgBeats(Task):
         return kept(self)[1].to(batch.target.device)
 
     def score(self, prediction: Tensor, batch: Batch) -> Score:
+        return self._f1(prediction, batch, typed=False)
+
+    def details(self, prediction: Tensor, batch: Batch) -> dict[str, Score]:
+        return {"typed beat F1": self._f1(prediction, batch, typed=True)}
+
+    def _f1(self, prediction: Tensor, batch: Batch, *, typed: bool) -> Score:
         asked = batch.target != IGNORED
         answers = torch.where(asked, prediction.argmax(-1), NONE)
         found_at, found = events(answers)
@@ -198,7 +203,7 @@ class EcgBeats(Task):
         else:
             nearest = _nearest(found_at, true_at)
             hit = (found_at - true_at[nearest]).abs() <= TOLERANCE
-            if self.typed:
+            if typed:
                 hit = hit & (found == true[nearest])
             right = torch.zeros_like(true_at).index_add_(0, nearest, hit.long()).clamp_(max=1).sum()
         total = torch.tensor(len(found_at) + len(true_at), device=answers.device)

@@ -1,21 +1,21 @@
-"""Mackey-Glass: say where a chaotic series will be ``horizon`` steps from now.
+"""Mackey-Glass: say where a chaotic series will be some steps from now.
 
 dx/dt = 0.2 x(t - 17) / (1 + x(t - 17)^10) - 0.1 x, by Euler's method with 10 sub-steps per step.
-Within one delay the nonlinear term is known beforehand, so that the recurrence is linear there and
-a whole delay is one matrix product, for all series at once.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .base import Batch, Output, Score, Split, Task, Values, generator_for, shuffled
+from .base import Batch, Output, Score, Split, Task, Values, generator_for
+from .stored import check_choice, row_numbers
 
 DELAY = 17
 SUBSTEPS = 10
@@ -31,32 +31,27 @@ DATA_SEED = 0
 Control = Literal["forecast", "recall", "leak", "shift"]
 
 
-def simulate(history: Tensor, start: Tensor, steps: int) -> Tensor:
+def simulate(history: np.ndarray, start: np.ndarray, steps: int) -> np.ndarray:
     """Series [N, steps] after ``start`` [N], at one step of time each.
 
     ``history`` [N, 17 * substeps] is x before the start, oldest first; its width sets the number of
-    sub-steps.
+    sub-steps. Only sums, products and quotients, in a fixed order: the last bit of a chaotic series
+    is soon its first, and every machine shall have the same ones.
     """
     lag = history.shape[1]
     substeps = lag // DELAY
     decay = 1 - 0.1 / substeps
-    place = torch.arange(lag, device=history.device, dtype=history.dtype)
-    age = place.unsqueeze(1) - place
-    response = torch.where(age >= 0, decay ** age.clamp(min=0), 0).T
-    carried = decay ** (place + 1)
-
-    state, blocks = start.unsqueeze(1), []
-    for _ in range(math.ceil(steps / DELAY)):
-        drive = 0.2 / substeps * history / (1 + history**10)
-        block = torch.addmm(state * carried, drive, response)
-        blocks.append(block[:, substeps - 1 :: substeps])
-        history, state = torch.cat([state, block[:, :-1]], 1), block[:, -1:]
-    return torch.cat(blocks, 1)[:, :steps]
-
-
-def nrmse(mse: float) -> float:
-    """Root mean square error in units of the series' own standard deviation."""
-    return math.sqrt(mse / VARIANCE)
+    past, x = history.T.copy(), start
+    series = np.empty((math.ceil(steps / DELAY), DELAY, len(start)))
+    for block in series:  # within one delay, what comes back is known beforehand
+        square = past * past
+        drive = 0.2 / substeps * past / (1 + square * (square * square) * (square * square))
+        for place in range(lag):
+            past[place] = x
+            x = decay * x + drive[place]
+            if (place + 1) % substeps == 0:
+                block[place // substeps] = x
+    return series.reshape(-1, len(start))[:steps].T
 
 
 @lru_cache(maxsize=4)
@@ -64,18 +59,18 @@ def trajectories(count: int, steps: int, device: torch.device) -> Tensor:
     """Squashed, centred float32 series [count, steps], each on its own trajectory.
 
     Each has its own random history and is left alone for 1000 to 3000 steps before it is watched.
-    More steps go on where fewer ended.
+    More steps go on where fewer ended. Drawn on the CPU, so that all devices have the same.
     """
-    random = generator_for(DATA_SEED, 0, device)
+    random = generator_for(DATA_SEED, 0, torch.device("cpu"))
 
-    def uniform(*shape: int) -> Tensor:
-        return torch.rand(shape, generator=random, device=device, dtype=torch.float64)
+    def uniform(*shape: int) -> np.ndarray:
+        return torch.rand(shape, generator=random, dtype=torch.float64).numpy()
 
     history = 1.1 + 0.2 * uniform(count, DELAY * SUBSTEPS)
-    first = (WARM_UP[0] + (WARM_UP[1] - WARM_UP[0]) * uniform(count)).long()
-    series = simulate(history, torch.full_like(history[:, 0], 1.2), WARM_UP[1] + steps)
-    window = first.unsqueeze(1) + torch.arange(steps, device=device)
-    return (torch.tanh(series.take_along_dim(window, 1) - 1) - MEAN).float()
+    first = (WARM_UP[0] + (WARM_UP[1] - WARM_UP[0]) * uniform(count)).astype(int)
+    series = simulate(history, np.full(count, 1.2), WARM_UP[1] + steps)
+    watched = np.take_along_axis(series, first[:, None] + np.arange(steps), 1)
+    return torch.from_numpy(np.tanh(watched - 1) - MEAN).float().to(device)
 
 
 @dataclass(frozen=True)
@@ -83,23 +78,27 @@ class MackeyGlass(Task):
     """Mackey-Glass prediction.
 
     Input [B, length, 1]: tanh(x - 1) less its mean, one sample per unit of time. Target
-    [B, length]: the same series ``horizon`` steps later. Of ``series`` fixed trajectories a quarter
-    is for training, a quarter for validation and a half for test, as for the LMU. Unlike there,
-    trajectories are independent: state and history are reset, and the warm-up is random. The loss
-    and the metric are the mean square error after the first 100 steps.
+    [B, length, horizons]: the same series each of ``horizons`` steps later. Of ``series`` fixed
+    trajectories a quarter is for training, a quarter for validation and a half for test, as for the
+    LMU. Unlike there, trajectories are independent: state and history are reset, and the warm-up is
+    random. The loss and the metric are the mean square error after the first 100 steps; logged
+    beside it are the root mean square error in units of the series' own spread, and the mean square
+    error of each horizon.
 
     Args:
-        horizon: steps to look ahead.
+        horizons: steps to look ahead. Several make one model with as many outputs, the cheap
+            variant of a model for each.
         length: steps of a series.
         series: trajectories in all.
         control: ``"forecast"``, or what might look like it. ``"recall"``: input is the later series
             and target the earlier (the LMU's published direction). ``"leak"``: validation and test
-            are the training series, which shows what a clock can memorise. ``"shift"``: so they
-            are, 137 steps later; what was memorised by the clock is of no use there. Training sets
-            of forecast, leak and shift are the same, so that one model can be put to all three.
+            are the training series, which shows what a clock can memorise. ``"shift"``: validation
+            and test are those of the forecast, but the clock is 137 steps ahead, because as many
+            earlier steps are put before them that do not count. Training sets of forecast, leak and
+            shift are the same, so that one model can be put to all three.
     """
 
-    horizon: int = 15
+    horizons: tuple[int, ...] = (15,)
     length: int = 5000
     series: int = 128
     control: Control = "forecast"
@@ -110,11 +109,9 @@ class MackeyGlass(Task):
     # The paper prints a figure only, no numbers.
 
     def __post_init__(self) -> None:
-        if self.control not in get_args(Control):
-            expected = ", ".join(get_args(Control))
-            raise ValueError(f"control is {self.control!r}; expected one of {expected}")
-        if self.horizon < 1:
-            raise ValueError(f"horizon is {self.horizon}; expected at least 1 step")
+        check_choice("control", self.control, Control)
+        if not self.horizons or min(self.horizons) < 1:
+            raise ValueError(f"horizons is {self.horizons}; expected one or more, of at least 1")
         if self.length <= SETTLING:
             raise ValueError(
                 f"length is {self.length}; expected more than {SETTLING} steps, the first of which"
@@ -131,11 +128,11 @@ class MackeyGlass(Task):
 
     @property
     def output(self) -> Output:
-        return Output(1, "step")
+        return Output(len(self.horizons), "step")
 
     @property
     def steps(self) -> int:
-        return self.length
+        return self.length + (SHIFT if self.control == "shift" else 0)
 
     @property
     def chance(self) -> float:
@@ -149,31 +146,51 @@ class MackeyGlass(Task):
         return rows.stop - rows.start
 
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
-        series = self._series(device)[self._rows(split)]
-        if split == "train":
-            series = series[shuffled(len(series), number, size, seed).to(device)]
-        else:
-            series = series[number * size : (number + 1) * size]
-        begin = SHIFT if self.control == "shift" and split != "train" else 0
-        now = series[:, begin : begin + self.length]
-        later = series[:, begin + self.horizon : begin + self.horizon + self.length]
-        if self.control == "recall":
-            now, later = later, now
-        return Batch(now.unsqueeze(-1), later)
+        rows = row_numbers(split, self.size(split), number, size, seed)
+        series = self._series(device)[self._rows(split)][rows.to(device)]
+        shifted = self.control == "shift" and split != "train"
+        begin, end = 0 if shifted else SHIFT, SHIFT + self.length
+        last = max(self.horizons) if self.control == "recall" else 0
+        x = series[:, begin + last : end + last]
+        sign = -1 if self.control == "recall" else 1
+        places = [last + sign * horizon for horizon in self.horizons]
+        target = torch.stack([series[:, begin + at : end + at] for at in places], -1)
+        return Batch(x.unsqueeze(-1), target)
 
     def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
-        made = prediction[:, SETTLING:, 0].float()
-        return functional.mse_loss(made, batch.target[:, SETTLING:])
+        made, wanted = self._counted(prediction.float(), batch)
+        return functional.mse_loss(made, wanted)
 
     def score(self, prediction: Tensor, batch: Batch) -> Score:
-        error = prediction.detach()[:, SETTLING:, 0].double() - batch.target[:, SETTLING:].double()
-        return Score(error.square().sum(), torch.tensor(error.numel(), device=error.device))
+        return _mean(self._squared_error(prediction, batch))
+
+    def details(self, prediction: Tensor, batch: Batch) -> dict[str, Score]:
+        error = self._squared_error(prediction, batch)
+        found = {"nrmse": replace(_mean(error / VARIANCE), root=True)}
+        if len(self.horizons) > 1:
+            for horizon, its_error in zip(self.horizons, error.unbind(-1), strict=True):
+                found[f"mse at {horizon}"] = _mean(its_error)
+        return found
+
+    def _squared_error(self, prediction: Tensor, batch: Batch) -> Tensor:
+        made, wanted = self._counted(prediction.detach().double(), batch)
+        return (made - wanted).square()
+
+    def _counted(self, prediction: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What is judged: not the beginning, nor what stands before it to set the clock ahead."""
+        begin = batch.x.shape[1] - self.length + SETTLING
+        return prediction[:, begin:], batch.target[:, begin:]
 
     def _series(self, device: torch.device) -> Tensor:
-        return trajectories(self.series, self.length + self.horizon + SHIFT, device)
+        """[series, SHIFT + length + the longest horizon]."""
+        return trajectories(self.series, SHIFT + self.length + max(self.horizons), device)
 
     def _rows(self, split: Split) -> slice:
-        if split == "train" or self.control in ("leak", "shift"):
+        if split == "train" or self.control == "leak":
             return slice(0, self.series // 4)
         half = self.series // 2
         return slice(half // 2, half) if split == "valid" else slice(half, self.series)
+
+
+def _mean(values: Tensor) -> Score:
+    return Score(values.sum(), torch.tensor(values.numel(), device=values.device))

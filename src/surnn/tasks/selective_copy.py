@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from .base import Batch, Output, Score, Split, Task, Tokens, generator_for
+from .stored import check_choice, row_numbers
 
 VOCABULARY = 16
 SYMBOLS = 14
@@ -57,9 +58,7 @@ class SelectiveCopy(Task):
     kinds: ClassVar[tuple[str, ...]] = ("data", "noise", "prompt")
 
     def __post_init__(self) -> None:
-        if self.layout not in get_args(Layout):
-            expected = ", ".join(get_args(Layout))
-            raise ValueError(f"layout is {self.layout!r}; expected one of {expected}")
+        check_choice("layout", self.layout, Layout)
         if self.data < 1:
             raise ValueError(f"data is {self.data}; expected at least 1 symbol")
         least = self.data if self.layout == "minrnn" else 0
@@ -93,7 +92,7 @@ class SelectiveCopy(Task):
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
         if split == "train":
             return self._assemble(self._draw(size, generator_for(seed, number, device)))
-        rows = slice(number * size, (number + 1) * size)
+        rows = row_numbers(split, FIXED_SIZE, number, size, seed).to(device)
         symbols, positions = _fixed(self, split, device)
         return self._assemble(Draw(symbols[rows], positions[rows]))
 
@@ -126,4 +125,7 @@ class SelectiveCopy(Task):
 
 @lru_cache(maxsize=4)
 def _fixed(task: SelectiveCopy, split: Split, device: torch.device) -> Draw:
-    return task._draw(FIXED_SIZE, generator_for(FIXED_SEED[split], FIXED_NUMBER, device))
+    """Drawn on the CPU, so that all devices have the same."""
+    random = generator_for(FIXED_SEED[split], FIXED_NUMBER, torch.device("cpu"))
+    symbols, positions = task._draw(FIXED_SIZE, random)
+    return Draw(symbols.to(device), positions.to(device))
