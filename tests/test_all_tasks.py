@@ -15,17 +15,18 @@ SMALL = {
     "selective_copy": {"body": 40, "data": 4},
     "listops": {"train": 40, "valid": 8, "test": 8},
     "pathfinder": {"images": 40},
-    "mackey_glass": {"length": 200, "series": 16, "horizon": 5},
+    "mackey_glass": {"length": 200, "series": 16, "horizons": (5, 9)},
 }
+OWN = {"sugru": {"heads": 2}, "gru": {}}
 
 
-@pytest.mark.parametrize("kind", ["sugru", "gru"])
+@pytest.mark.parametrize("kind", OWN)
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_trains(name, kind, data):
     task: Task = load_task(name)(**SMALL.get(name, {}))
     config = RunConfig(
         task,
-        ModelConfig(kind=kind, layers=1, width=16, heads=2, pool="mean"),
+        ModelConfig(kind=kind, layers=1, width=16, pool="mean", **OWN[kind]),
         GateConfig(rate=0.05),
         TrainConfig(
             steps=2, batch=4, warmup=1, evaluate_every=2, evaluation_batches=1, device="cpu"

@@ -16,9 +16,7 @@ from surnn.tasks.base import Batch, Tokens, Values
 from surnn.tasks.cache import load_or_make
 from surnn.tasks.copying import Copying
 from surnn.tasks.listops import ListOps
-from surnn.tasks.mackey_glass import (
-    MackeyGlass,
-)
+from surnn.tasks.mackey_glass import MackeyGlass
 from surnn.tasks.pathfinder import Pathfinder
 from surnn.tasks.selective_copy import SelectiveCopy
 
@@ -29,7 +27,7 @@ TASKS = [
     SelectiveCopy(body=64),
     SelectiveCopy(body=64, layout="mamba"),
     MackeyGlass(length=150, series=16),
-    MackeyGlass(length=150, series=16, control="recall"),
+    MackeyGlass(length=150, series=16, horizons=(3, 40), control="recall"),
     MackeyGlass(length=150, series=16, control="leak"),
     MackeyGlass(length=150, series=16, control="shift"),
     ListOps(train=30, valid=10, test=10),
@@ -64,9 +62,9 @@ def test_batches_have_the_shapes_that_the_task_announces(task, split):
             assert batch.x.shape[2:] == (features,)
     assert len(batch.x) == len(batch.target) == 4
     assert batch.x.shape[1] <= task.steps
-    if batch.lengths is None:
+    if batch.lengths is None and (split != "train" or "shift" not in str(task)):
         assert batch.x.shape[1] == task.steps
-    else:
+    if batch.lengths is not None:
         assert batch.lengths.shape == (4,)
         assert batch.lengths.max() <= batch.x.shape[1]
     assert (batch.kinds is None) == (not task.kinds)
@@ -97,6 +95,17 @@ def test_batches_are_made_on_the_gpu(task, split):
     assert one.x.dtype == get(task, split).x.dtype
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("task", TASKS, ids=str)
+def test_fixed_sets_are_the_same_on_all_devices(task):
+    gpu = torch.device("cuda", 0)
+    there = replace(task)
+    there.prepare(gpu)
+    batch = there.batch("test", 0, 4, 0, gpu)
+    on_cpu = Batch(*[None if part is None else part.cpu() for part in batch])  # type: ignore[arg-type]
+    assert same(on_cpu, get(task, "test"))
+
+
 @pytest.mark.parametrize("task", TASKS, ids=str)
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_fixed_sets_are_gone_through_in_order(task, split):
@@ -106,6 +115,8 @@ def test_fixed_sets_are_gone_through_in_order(task, split):
     assert torch.equal(part.target, whole.target[3:6])
     assert torch.equal(part.x, whole.x[3:6, : part.x.shape[1]])
     assert len(get(task, split, (size - 1) // 3, 3).x) == (size - 1) % 3 + 1
+    with pytest.raises(IndexError, match=f"there is no batch {size} of 1 in {size} {split}"):
+        get(task, split, size, 1)
 
 
 @pytest.mark.parametrize("task", TASKS, ids=str)
@@ -135,8 +146,9 @@ def test_losses_have_gradients_and_scores_add_up(task):
 def test_the_right_answer_scores_best(task):
     batch = get(task, "test")
     if isinstance(task, MackeyGlass):
-        assert task.score(batch.target.unsqueeze(-1), batch).value == 0
-        assert task.score(torch.zeros(*batch.x.shape), batch).value == pytest.approx(0.0467, 0.6)
+        assert task.score(batch.target, batch).value == 0
+        silent = task.score(torch.zeros_like(batch.target), batch)
+        assert silent.value == pytest.approx(task.chance, 0.6)
         return
     prediction = one_hot_logits(batch.target, task.output.size)
     if isinstance(task, SelectiveCopy):
@@ -158,7 +170,8 @@ def test_the_right_answer_scores_best(task):
         (lambda: SelectiveCopy(layout="s4"), "layout is 's4'; expected one of minrnn, mamba"),  # type: ignore[arg-type]
         (lambda: SelectiveCopy(body=15), "body is 15; expected at least 16"),
         (lambda: SelectiveCopy(data=0), "data is 0"),
-        (lambda: MackeyGlass(horizon=0), "horizon is 0"),
+        (lambda: MackeyGlass(horizons=(5, 0)), r"horizons is \(5, 0\); expected one or more"),
+        (lambda: MackeyGlass(horizons=()), r"horizons is \(\); expected one or more"),
         (lambda: MackeyGlass(length=100), "length is 100; expected more than 100"),
         (lambda: MackeyGlass(series=6), "series is 6; expected a multiple of 4"),
         (lambda: MackeyGlass(control="none"), "control is 'none'; expected one of forecast"),  # type: ignore[arg-type]

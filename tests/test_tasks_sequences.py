@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,7 +14,6 @@ from surnn.tasks.mackey_glass import (
     SHIFT,
     VARIANCE,
     MackeyGlass,
-    nrmse,
     simulate,
     trajectories,
 )
@@ -98,6 +98,21 @@ def test_copying_losses_are_those_worked_out_by_hand():
     assert long.loss(every, get(long, size=1)).item() == pytest.approx(1.1 * math.log(10))
 
 
+@pytest.mark.parametrize("variable", [False, True])
+def test_both_losses_of_copying_are_told(variable):
+    task = Copying(delay=20, variable=variable)
+    batch = get(task, "valid", size=8)
+    told = task.details(torch.zeros(8, 40, 10), batch)
+    assert told["loss of recall"].count == 8 * 10
+    assert told["loss of all positions"].count == task.weight(batch)
+    prediction = torch.randn(8, 40, 10)
+    told = {name: score.value for name, score in task.details(prediction, batch).items()}
+    assert told["loss of all positions"] == pytest.approx(task.loss(prediction, batch).item())
+    surprise = -prediction.log_softmax(-1).gather(-1, batch.target.clamp(min=0).unsqueeze(-1))
+    answers = surprise[..., 0][batch.target > 0]
+    assert told["loss of recall"] == pytest.approx(answers.mean().item())
+
+
 def test_padding_has_no_loss():
     task = Copying(delay=20, variable=True)
     batch = get(task)
@@ -156,20 +171,19 @@ def slope(x: float, delayed: float) -> float:
 
 
 def test_simulation_is_eulers_method():
-    history = 1.1 + 0.2 * torch.rand(2, 170, dtype=torch.float64)
-    got = simulate(history, torch.full((2,), 1.2, dtype=torch.float64), 60)
+    history = 1.1 + 0.2 * np.random.default_rng(0).random((2, 170))
+    got = simulate(history, np.full(2, 1.2), 60)
     for row in range(2):
         x = [*history[row].tolist(), 1.2]
         for _ in range(600):
             x.append(x[-1] + 0.1 * slope(x[-1], x[-171]))
-        expected = torch.tensor(x[180::10], dtype=torch.float64)
-        torch.testing.assert_close(got[row], expected, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(got[row], x[180::10], rtol=1e-12)
 
 
 def test_simulation_approaches_the_differential_equation():
     """Runge and Kutta's, with a thousandth of the delay as its step, is as good as exact."""
     per_delay, x, step = 1000, [1.2] * 1001, 17 / 1000
-    for n in range(per_delay, 3 * per_delay):
+    for n in range(per_delay, 6 * per_delay):
         now, old, older = x[n], x[n - per_delay], x[n + 1 - per_delay]
         middle = (old + older) / 2
         k1 = slope(now, old)
@@ -177,55 +191,115 @@ def test_simulation_approaches_the_differential_equation():
         k3 = slope(now + step / 2 * k2, middle)
         k4 = slope(now + step * k3, older)
         x.append(now + step / 6 * (k1 + 2 * k2 + 2 * k3 + k4))
-    exact = torch.tensor([x[2 * per_delay], x[3 * per_delay]], dtype=torch.float64)
+    exact = np.array(x[2 * per_delay :: per_delay])
     error = []
     for substeps in (10, 100):
-        history = torch.full((1, 17 * substeps), 1.2, dtype=torch.float64)
-        series = simulate(history, history[:, 0], 34)[0, [16, 33]]
-        error.append((series - exact).abs().max().item())
-    assert error[0] < 1e-2
-    assert error[1] < error[0] / 8
+        series = simulate(np.full((1, 17 * substeps), 1.2), np.full(1, 1.2), 85)[0, 16::17]
+        error.append(abs(series - exact).max())
+    assert exact.max() - exact.min() > 0.3
+    assert error[0] < 0.02
+    assert error[1] < error[0] / 8  # Euler's error is in proportion to the step
 
 
 def test_trajectories_have_the_published_statistics_and_are_independent():
-    series = trajectories(64, 2000, CPU)
+    series = trajectories(64, 3000, CPU)
     assert series.dtype == torch.float32
     assert series.mean().abs() < 0.005
     assert series.var().item() == pytest.approx(VARIANCE, rel=0.05)
     persistence = (series[:, 15:] - series[:, :-15]).square().mean().item()
-    assert nrmse(persistence) == pytest.approx(1.62, rel=0.03)
+    assert math.sqrt(persistence / VARIANCE) == pytest.approx(1.62, rel=0.03)
+    power = torch.fft.rfft(series[:, :2976]).abs().square().mean(0)
+    assert 2976 / power.argmax().item() == pytest.approx(49.6, rel=0.02)
     between = torch.corrcoef(series).fill_diagonal_(0)
     assert between.abs().max() < 0.95
     assert between.mean().abs() < 0.1
     assert torch.equal(trajectories(64, 500, CPU), series[:, :500])
 
 
+@pytest.mark.parametrize(("lag", "expected"), [(100, 0.79), (500, 0.57), (1000, 0.45)])
+def test_the_past_is_forgotten_as_published(lag, expected):
+    """The correlation's envelope: over a period of 50 steps about the lag, where phases agree."""
+    series = trajectories(64, 3000, CPU)
+    found = [
+        (series[:, k:] * series[:, :-k]).mean().item() / VARIANCE for k in range(lag - 25, lag + 26)
+    ]
+    assert max(found) == pytest.approx(expected, abs=0.06)
+
+
+def test_trajectories_part_as_chaos_does():
+    """What is 1e-7 apart grows by 0.0054 to 0.0065 per step, so the published exponents."""
+    history = np.full((40, 170), 1.2) + 0.1 * np.random.default_rng(0).random((40, 1))
+    settled = simulate(history, np.full(40, 1.2), 1700)
+    history = np.repeat(settled[:, -17:], 10, axis=1)  # any history near the attractor will do
+    close = history + 1e-7 * np.random.default_rng(1).standard_normal((40, 170))
+    one, other = (simulate(h, h[:, -1], 2200) for h in (history, close))
+    apart = np.log(abs(one - other)).reshape(40, -1, 100).mean(2).mean(0)
+    growth = np.polyfit(100 * np.arange(4, 16), apart[4:16], 1)[0]
+    assert 0.0045 < growth < 0.0075
+
+
 def test_controls_are_what_they_say():
-    forecast = MackeyGlass(horizon=20, length=300, series=16)
+    forecast = MackeyGlass(horizons=(20,), length=300, series=16)
     x, target, *_ = get(forecast, "test")
-    assert torch.equal(x[:, 20:, 0], target[:, :-20])
+    assert x.shape == target.shape == (4, 300, 1)
+    assert torch.equal(x[:, 20:], target[:, :-20])
     assert [forecast.size(s) for s in ("train", "valid", "test")] == [4, 4, 8]
+    rows = {row.item() for s in ("train", "valid", "test") for row in get(forecast, s).x[:, 0, 0]}
+    assert len(rows) == 12  # no series is in two splits
 
     recall = get(replace(forecast, control="recall"), "test")
-    assert torch.equal(recall.x[..., 0], target)
-    assert torch.equal(recall.target, x[..., 0])
+    assert torch.equal(recall.x, target)
+    assert torch.equal(recall.target, x)
 
     train = get(forecast)
     leak = replace(forecast, control="leak")
     assert same(get(leak), train)
-    leaked = get(leak, "test")
     order = train.x[:, 0, 0].argsort()
-    assert torch.equal(leaked.x[leaked.x[:, 0, 0].argsort()], train.x[order])
+    for split in ("valid", "test"):
+        leaked = get(leak, split)
+        assert torch.equal(leaked.x[leaked.x[:, 0, 0].argsort()], train.x[order])
 
+
+def test_the_shift_control_asks_a_forecast_model_the_same_at_a_later_time():
+    forecast = MackeyGlass(horizons=(20, 5), length=300, series=16)
     shift = replace(forecast, control="shift")
-    assert same(get(shift), train)
-    assert torch.equal(get(shift, "test").x[:, :-SHIFT], leaked.x[:, SHIFT:])
+    assert same(get(shift), get(forecast))
+    for split in ("valid", "test"):
+        usual, late = get(forecast, split), get(shift, split)
+        assert late.x.shape == (4, 300 + SHIFT, 1)
+        assert torch.equal(late.x[:, SHIFT:], usual.x)
+        assert torch.equal(late.target[:, SHIFT:], usual.target)
+        guess = torch.randn(4, 300, 2)
+        late_guess = torch.cat((torch.full((4, SHIFT, 2), 1e6), guess), 1)
+        assert shift.score(late_guess, late).value == forecast.score(guess, usual).value
+        assert shift.loss(late_guess, late) == forecast.loss(guess, usual)
+
+
+@pytest.mark.parametrize("control", ["forecast", "recall"])
+def test_several_horizons_are_several_answers(control):
+    task = MackeyGlass(horizons=(7, 50), length=300, series=16, control=control)
+    batch = get(task, "test")
+    assert task.output.size == 2
+    for n, horizon in enumerate(task.horizons):
+        x, wanted = batch.x[..., 0], batch.target[..., n]
+        if control == "forecast":
+            assert torch.equal(wanted[:, :-horizon], x[:, horizon:])
+        else:
+            assert torch.equal(wanted[:, horizon:], x[:, :-horizon])
+    guess = batch.target.clone()
+    guess[..., 1] += 0.5
+    details = {name: score.value for name, score in task.details(guess, batch).items()}
+    assert details == pytest.approx(
+        {"mse at 7": 0, "mse at 50": 0.25, "nrmse": math.sqrt(0.125 / VARIANCE)}
+    )
+    whole = task.details(guess, batch)["nrmse"]
+    assert (whole + whole).value == pytest.approx(whole.value)
 
 
 def test_mackey_glass_does_not_count_the_beginning():
     task = MackeyGlass(length=103, series=16)
     batch = get(task)
-    prediction = batch.target.unsqueeze(-1).clone()
+    prediction = batch.target.clone()
     prediction[:, :SETTLING] = 7
     assert task.loss(prediction, batch) == 0
     prediction[0, 100] += 0.5
