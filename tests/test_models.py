@@ -1,18 +1,22 @@
 """Models and baselines: shapes, streams, pooling, and what a length hides."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import get_args
 
 import pytest
 import torch
 
-from surnn.config import GateConfig, GateKind, ModelConfig, ModelKind
-from surnn.models import SequenceModel, make_gate
+from surnn.blocks import Dropout
+from surnn.config import GateConfig, GateKind, ModelConfig, ModelKind, RunConfig, TrainConfig
+from surnn.gates import GATES
+from surnn.models import SequenceModel, gate_options, make_gate
+from surnn.surrogate import Surrogate
 from surnn.tasks import Output, Tokens, Values
+from surnn.tasks.copying import Copying
 
 KINDS = get_args(ModelKind)
 STREAMING = [kind for kind in KINDS if kind != "transformer"]
-SMALL = ModelConfig(width=32, heads=4)
+SMALL = ModelConfig(width=32)
 
 
 def build(given=Tokens(7), wanted=Output(5, "sequence"), steps=20, gate=GateConfig(rate=0.5), **kw):  # noqa: B008
@@ -20,8 +24,17 @@ def build(given=Tokens(7), wanted=Output(5, "sequence"), steps=20, gate=GateConf
     return SequenceModel(replace(SMALL, **kw), gate, given, wanted, steps)
 
 
+def assert_streams(model: SequenceModel, steps: int = 12) -> None:
+    """Step by step, the prediction after each step is that of the sequence so far."""
+    x = torch.randn(2, steps, 3)
+    state = model.init_state(2)
+    for t in range(steps):
+        y, state = model.step(x[:, t], state)
+        torch.testing.assert_close(y, model(x[:, : t + 1]), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("block", ["residual", "stack"])
+@pytest.mark.parametrize("block", ["residual", "feedforward", "stack"])
 def test_shapes_and_gradients(kind, block):
     model = build(kind=kind, block=block, wanted=Output(5, "step"))
     y = model(torch.randint(0, 7, (3, 20)))
@@ -42,7 +55,7 @@ def test_padding_changes_nothing(kind, pool):
     torch.testing.assert_close(model(x[1:2, :3]), y[1:2], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("norm", ["layer", "batch"])
+@pytest.mark.parametrize("norm", ["layer", "batch", "rms"])
 def test_padding_is_no_part_of_a_norm(norm):
     """In training, where a batch norm takes its statistics from the batch."""
     model = build(kind="gru", norm=norm, pool="mean").train()
@@ -53,14 +66,29 @@ def test_padding_is_no_part_of_a_norm(norm):
 
 @pytest.mark.parametrize("kind", STREAMING)
 @pytest.mark.parametrize("pool", ["last", "mean"])
-@pytest.mark.parametrize("norm", ["layer", "batch"])
+@pytest.mark.parametrize("norm", ["layer", "batch", "rms"])
 def test_stream_equals_sequence(kind, pool, norm):
-    model = build(given=Values(3), kind=kind, pool=pool, norm=norm).eval()
-    x = torch.randn(2, 12, 3)
-    state = model.init_state(2)
-    for t in range(12):
-        y, state = model.step(x[:, t], state)
-        torch.testing.assert_close(y, model(x[:, : t + 1]), rtol=1e-4, atol=1e-5)
+    assert_streams(build(given=Values(3), kind=kind, pool=pool, norm=norm).eval())
+
+
+@pytest.mark.parametrize("pool", ["last", "mean"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prenorm": False},
+        {"glu": "gelu"},
+        {"glu": "silu"},
+        {"glu": "none"},
+        {"block": "feedforward", "feedforward": 24},
+        {"block": "feedforward", "prenorm": False},
+        {"block": "stack", "layers": 3},
+        {"block": "stack", "width": 256, "layers": 2, "widths": (16, 32)},
+        {"expand": 2, "groups": 2},
+    ],
+    ids=str,
+)
+def test_every_block_streams(options, pool):
+    assert_streams(build(given=Values(3), pool=pool, **options).eval(), steps=6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -78,31 +106,183 @@ def test_attention_does_not_stream():
         build(kind="transformer").init_state(1)
 
 
-def test_pairs_are_compared():
-    model = build(wanted=Output(2, "sequence", pairs=True))
+@pytest.mark.parametrize("pool", ["last", "mean"])
+def test_pairs_are_compared(pool):
+    """[u, v, u - v, u * v] of the two documents' encodings, each pooled over its own length."""
+    model = build(wanted=Output(2, "sequence", pairs=True), pool=pool).eval()
     x, lengths = torch.randint(0, 7, (3, 2, 20)), torch.randint(1, 21, (3, 2))
-    assert model(x, lengths).shape == (3, 2)
+    alone = [model.encode(x[2, i : i + 1, : lengths[2, i]])[0] for i in (0, 1)]
+    u, v = (y[-1] if pool == "last" else y.mean(0) for y in alone)
+    expected = model.head(torch.cat((u, v, u - v, u * v)))
+    torch.testing.assert_close(model(x, lengths)[2], expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(TypeError, match="both documents"):
+        model.init_state(1)
+
+
+def test_bidirectional_layers_see_both_ways():
+    model = build(bidirectional=True, pool="mean", wanted=Output(5, "step")).eval()
+    x = torch.randint(0, 7, (2, 20))
+    y = model(x)
+    x[:, 19] = (x[:, 19] + 1) % 7
+    assert not torch.allclose(model(x)[:, 0], y[:, 0])
+
+
+def test_tied_dropout_drops_a_feature_at_all_steps():
+    x = Dropout(0.5, tied=True)(torch.ones(4, 10, 8))
+    assert (x == x[:, :1]).all()
+    assert 0 < (x == 0).float().mean() < 1
+    assert not (x[0] == x[1]).all()  # each sequence has its own
+    free = Dropout(0.5, tied=False)(torch.ones(4, 10, 8))
+    assert not (free == free[:, :1]).all()
+
+
+def test_drop_path_leaves_some_sequences_as_they_were():
+    block = build(drop_path=0.5, layers=2, norm="rms").blocks[1]
+    x = torch.randn(64, 5, 32)
+    skipped = (block(x) == x).flatten(1).all(1)
+    assert 0.2 < skipped.float().mean() < 0.8
+    assert not (block.eval()(x) == x).flatten(1).all(1).any()
+
+
+# ---------------------------------------------------------------------------- gates
 
 
 @pytest.mark.parametrize("kind", get_args(GateKind))
 def test_every_gate_can_be_configured(kind):
-    build(gate=GateConfig(kind=kind))(torch.randint(0, 7, (2, 20))).sum().backward()
+    model = build(gate=GateConfig(kind=kind), block="stack")
+    model(torch.randint(0, 7, (2, 20))).sum().backward()
 
 
-def test_gate_options_reach_the_gate():
-    gate = make_gate(GateConfig(rate=0.3, target_rate=0.2, always_on=0.5, mode="soft"), 77)
-    assert (gate.rate, gate.target_rate, gate.always_on, gate.mode) == (0.3, 0.2, 0.5, "soft")
-    assert gate.horizon == 77
+def test_every_option_of_every_gate_is_a_field():
+    """And every field is an option of some gate, or a part of its surrogate."""
+    known = set().union(*(gate_options(kind) for kind in GATES.values())) | {"slope", "kind"}
+    assert {f.name for f in fields(GateConfig)} == known
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("rhythm", {"frequencies": 3, "min_period": 5.0, "max_period": 9.0}),
+        ("rhythm", {"train_frequencies": True, "granularity": 8, "always_on": 0.5}),
+        ("rhythm", {"rate": 0.3, "target_rate": 0.2, "mode": "soft"}),
+        ("warped", {"bins": 3, "per_unit": True}),
+        ("spline", {"knots": 7}),
+        ("spectral", {"bins": 5}),
+        ("input", {"hidden": 4, "source": "input"}),
+        ("ssm", {"modes": 2}),
+        ("every_n", {"n": 5, "staggered": True}),
+        ("threshold", {"level": 0.5}),
+        ("fixed_random", {"seed": 3, "rate": 0.2}),
+    ],
+)
+def test_gate_options_reach_the_gate(kind, options):
+    gate = make_gate(GateConfig(kind, **options), 77)
+    assert {name: getattr(gate, name) for name in options} == options
+
+
+def test_a_gate_without_options_is_that_of_the_library():
+    assert make_gate(GateConfig("input"), 77).rate == GATES["input"]().rate
+    assert not make_gate(GateConfig("fixed_rhythm"), 77).calibrated
+    assert make_gate(GateConfig(slope=2.0), 77).surrogate == Surrogate("sigmoid", 2.0)
+
+
+@pytest.mark.parametrize("kind", ["rhythm", "warped", "spline", "spectral", "table", "ssm"])
+@pytest.mark.parametrize("block", ["stack", "residual"])
+def test_a_clock_is_made_for_the_length_of_the_task(kind, block):
+    model = build(gate=GateConfig(kind), block=block, steps=77)
+    gates = [gate for layer in model.selective_layers() for gate in layer.gates]
+    assert [gate.horizon for gate in gates] == [77, 77]
+    other = build(gate=GateConfig(kind, horizon=30), block=block, steps=77)
+    assert other.selective_layers()[0].gates[0].horizon == 30
+
+
+def test_the_threshold_sees_the_input_of_the_whole_stack():
+    """The paper's x > 0: both layers open where the pixel is not black."""
+    model = build(given=Values(1), gate=GateConfig("threshold"), block="stack").eval()
+    seen = []
+    for gate in model.selective_layers()[0].gates:
+        gate.register_forward_hook(lambda module, inputs, output: seen.append(output[0].g))
+    x = torch.randn(1, 20, 1)
+    model(x)
+    assert len(seen) == 2
+    assert all(torch.equal(g[:, 0, 0], (x[0, :, 0] > 0).float()) for g in seen)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "gru", "bidirectional": True}, "gru is causal"),
+        ({"kind": "gru", "bidirectional": True}, "gru has no use for it"),
+        ({"kind": "lstm", "heads": 4}, "model.heads is of sugru, .*transformer; lstm"),
+        ({"kind": "s4d", "expand": 2}, "s4d has no use for it"),
+        ({"kind": "sugru", "chrono": True}, "of gru, lstm; sugru has no use"),
         ({"kind": "transformer", "heads": 5}, "5 attention heads do not divide 32"),
-        ({"kind": "s4d", "block": "stack", "given": Values(3)}, "use block='residual'"),
+        ({"kind": "s4d", "block": "stack", "given": Values(3)}, "--model.block residual"),
+        ({"block": "stack", "norm": "batch"}, "of block residual or feedforward, not stack"),
+        ({"kind": "transformer", "glu": "silu"}, "of block residual, not feedforward"),
+        ({"widths": (8, 8)}, "of block stack, not residual"),
+        ({"backend": "events", "max_rate": 0.3}, "of the triton backend, not events"),
+        ({"skip_drive": 8.0}, "of model.backend onepass"),
+        ({"bidirectional": True}, "--model.pool mean"),
+        ({"bidirectional": True, "width": 33, "pool": "mean"}, "has no half"),
+        ({"dropout": 1.5}, "a share from 0 to 1, got 1.5"),
+        ({"layers": 0}, "model.layers must be at least 1"),
+        ({"gate": GateConfig("threshold")}, "--model.block stack"),
+        ({"gate": GateConfig("rhythm", n=3)}, "'rhythm' has no option n; it has always_on"),
+        ({"gate": GateConfig("every_n", rate=0.2)}, "EveryN .* takes no 'rate'"),
     ],
+    ids=str,
 )
 def test_errors_say_how_to_mend(options, message):
     with pytest.raises(ValueError, match=message):
         build(**options)
+
+
+def test_options_of_cells_reach_the_layer():
+    layer = build(backend="onepass", skip_drive=9.0).selective_layers()[0]
+    assert layer.skip_drive == 9.0
+    layer = build(max_rate=0.3, recompute=True).selective_layers()[0]
+    assert (layer.max_rate, layer.recompute) == (0.3, True)
+    tau = {"tau_m": (5.0, 1.0), "tau_adp": (700.0, 25.0)}
+    layer = build(kind="susnn", adaptation_goes_on=True, **tau).selective_layers()[0]
+    assert layer.adaptation_goes_on
+    assert layer.tau == {"alpha": (5.0, 1.0), "rho": (700.0, 25.0)}
+    assert build(kind="susnn", neuron="lif").selective_layers()[0].cell_name == "lif"
+
+
+# ---------------------------------------------------------------------------- configurations
+
+
+def run_of(gate=GateConfig(), train=TrainConfig(), **model) -> RunConfig:  # noqa: B008
+    return RunConfig(Copying(), ModelConfig(**model), gate, train)
+
+
+@pytest.mark.parametrize(
+    ("gate", "train", "kind", "message"),
+    [
+        ({"target_rate": 0.1}, {}, "sugru", "train.rate_penalty: set both"),
+        ({}, {"rate_penalty": 0.1}, "sugru", "gate.target_rate: set both"),
+        ({}, {"rate_penalty": 0.1}, "gru", "gru has no gates and no use for train.rate_penalty"),
+        ({"rate": 0.1}, {}, "gru", "no use for gate.rate"),
+        ({"kind": "input"}, {}, "s4d", "no use for gate.kind"),
+        ({}, {"anneal": (0.5, 0.7)}, "sugru", "gate.mode to sampled"),
+        ({"kind": "open"}, {"gate_learning_rate": 1e-3}, "sugru", "the gate is not learned"),
+        ({"frozen": True, "target_rate": 0.1}, {"rate_penalty": 1.0}, "sugru", "not learned"),
+        ({}, {"anneal": (0.7, 0.5)}, "sugru", "two shares"),
+        ({}, {"learning_rate": 0.0}, "sugru", "must be more than 0"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(gate, train, kind, message):
+    with pytest.raises(ValueError, match=message):
+        run_of(GateConfig(**gate), TrainConfig(**train), kind=kind)
+
+
+def test_beside_keeps_what_the_other_kind_can_use():
+    gate = GateConfig("input", target_rate=0.1)
+    train = TrainConfig(rate_penalty=1.0, anneal=(0.5, 0.7), batch=7)
+    ours = run_of(gate, train, heads=2, expand=4, dropout=0.3)
+    gru = ours.beside("gru", chrono=True)
+    assert gru.model == ModelConfig("gru", dropout=0.3, chrono=True)
+    assert gru.gate == GateConfig()
+    assert gru.train == TrainConfig(batch=7)
+    lstm = ours.beside("sulstm")
+    assert (lstm.model.heads, lstm.gate, lstm.train) == (2, gate, train)

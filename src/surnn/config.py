@@ -1,6 +1,9 @@
-"""Every choice of a run, as typed fields; each is a flag of ``surnn train``. No torch in here."""
+"""Every choice of a run, as typed fields; each is a flag of ``surnn train``. No torch in here.
 
-from dataclasses import dataclass, field
+An option that a run would not use is an error, not a thing to be ignored in silence.
+"""
+
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 GateKind = Literal[
@@ -10,28 +13,88 @@ GateKind = Literal[
 ModelKind = Literal[
     "sugru", "sulstm", "surnn", "susnn", "gru", "lstm", "rnn", "transformer", "s4d", "mingru"
 ]
+OURS: tuple[ModelKind, ...] = ("sugru", "sulstm", "surnn", "susnn")
+SEE_INPUT: tuple[GateKind, ...] = ("input", "ssm")
+"""Gates that are sampled in training unless another mode is asked for."""
+FIXED: tuple[GateKind, ...] = ("open", "every_n", "fixed_rhythm", "fixed_random", "threshold")
+"""Gates that nobody learns."""
 
 
 @dataclass(frozen=True)
 class GateConfig:
-    """When units update; of surnn's own models."""
+    """When units update; of surnn's own models. What a kind of gate does not have is refused.
+
+    None is the gate's own default.
+    """
 
     kind: GateKind = "rhythm"
-    rate: float = 0.1
-    """Share of open steps at the start."""
+    """What it goes by: time, the input, or a fixed schedule; see surnn list gates."""
+    rate: float | None = None
+    """Share of open steps at the start (0.1; gates that see the input 0.3; fixed_random 0.5)."""
     target_rate: float | None = None
-    """What the update rate is pulled towards; None lets it drift."""
-    granularity: Literal["auto", "unit", "head", "layer"] = "auto"
-    """Who shares a gate."""
-    mode: Literal["default", "hard", "sampled", "soft"] = "default"
-    """How the threshold is trained; soft is the sigmoid ablation."""
+    """What the update rate is pulled towards, by train.rate_penalty; None lets it drift."""
+    granularity: Literal["auto", "unit", "head", "layer"] | int = "auto"
+    """Who shares a gate: a number is that many neighbouring units."""
+    mode: Literal["hard", "sampled", "soft"] | None = None
+    """How the threshold is trained (hard; sampled if it sees the input); soft is the sigmoid
+    ablation."""
     surrogate: Literal["sigmoid", "triangle", "rectangle", "arctan"] = "sigmoid"
+    """Whose derivative stands in for the step's."""
     slope: float = 4.0
+    """Of the surrogate; larger is steeper."""
     always_on: float = 0.0
-    """Share of gates that are always open."""
+    """Share of gates that are always open, rounded up."""
     frozen: bool = False
+    """Keep the schedule it began with."""
     horizon: int | None = None
     """Length that a clock is made for; None is the task's."""
+    frequencies: int | None = None
+    """rhythm, warped, fixed_rhythm: sinusoids (64; the paper has as many as units)."""
+    min_period: float | None = None
+    """rhythm, warped, fixed_rhythm: shortest period, in steps (2)."""
+    max_period: float | None = None
+    """rhythm, warped, fixed_rhythm: longest period (twice the horizon)."""
+    train_frequencies: bool = False
+    """rhythm, warped: learn the periods too."""
+    bins: int | None = None
+    """warped: stretches of the clock (16); spectral: Fourier coefficients (64)."""
+    per_unit: bool = False
+    """warped: a clock for each gate."""
+    knots: int | None = None
+    """spline: coefficients over the horizon (64)."""
+    hidden: int | None = None
+    """input: units of a hidden layer; None is a linear gate."""
+    modes: int | None = None
+    """ssm: size of its memory (16)."""
+    source: Literal["layer", "input"] | None = None
+    """input, ssm, threshold: see the layer's input (layer), or that of a whole stack (input, the
+    default of threshold)."""
+    n: int | None = None
+    """every_n: the period (3)."""
+    staggered: bool = False
+    """every_n: units take turns."""
+    level: float | None = None
+    """threshold: what the input must exceed (0)."""
+    seed: int | None = None
+    """fixed_random: of its coins (0)."""
+
+    def __post_init__(self) -> None:
+        if self.target_rate is not None and not self.learned:
+            raise ValueError("a gate that is not learned keeps its rate: leave out target_rate")
+
+    @property
+    def learned(self) -> bool:
+        """Whether training changes the schedule."""
+        return not self.frozen and self.kind not in FIXED
+
+    @property
+    def sampled(self) -> bool:
+        """Whether it is drawn at random in training."""
+        return self.mode == "sampled" or (self.mode is None and self.kind in SEE_INPUT)
+
+    def given(self) -> dict[str, Any]:
+        """The options that were chosen, kind aside."""
+        return _given(self, "kind")
 
 
 @dataclass(frozen=True)
@@ -39,29 +102,113 @@ class ModelConfig:
     """What is trained: one of surnn's layers or a baseline, in a stack or in residual blocks."""
 
     kind: ModelKind = "sugru"
+    """surnn's own, or what they are compared with; see surnn list models."""
     layers: int = 2
+    """How deep."""
     width: int = 256
     """Units of a layer, and features between layers."""
-    heads: int = 16
-    """Blocks of the recurrence (surnn's own) or attention heads."""
-    block: Literal["residual", "stack"] = "residual"
-    """norm, layer, GELU, GLU around a residual; or the layers alone."""
-    norm: Literal["layer", "batch"] = "layer"
+    heads: int | None = None
+    """Blocks of the recurrence, or attention heads. None makes them of 16 units (32 in attention),
+    or one where these do not divide the width."""
+    block: Literal["auto", "residual", "feedforward", "stack"] = "auto"
+    """residual: norm, layer, GELU, GLU around a sum; feedforward: layer and a feed-forward network,
+    each around a sum (auto for a transformer); stack: the layers alone."""
+    widths: tuple[int, ...] | None = None
+    """Of a stack: units of each layer, instead of layers and width."""
+    norm: Literal["layer", "batch", "rms"] = "layer"
+    """Of residual and feed-forward blocks."""
     prenorm: bool = True
+    """The norm before the layer, and one at the end; otherwise after each sum."""
+    glu: Literal["sigmoid", "gelu", "silu", "none"] = "sigmoid"
+    """How a residual block's output is gated; none is a linear map."""
+    feedforward: int | None = None
+    """Units of the feed-forward network; None is four times the width."""
     dropout: float = 0.0
+    """Share of features dropped within blocks, or between the layers of a stack."""
+    tied_dropout: bool = False
+    """Drop a feature at all steps of a sequence or at none."""
+    drop_path: float = 0.0
+    """Share of sequences that skip the last block; less so the earlier ones."""
     pool: Literal["last", "mean"] = "last"
     """Which outputs a sequence's prediction is read from."""
     expand: int = 1
-    """State size, in widths."""
+    """State size, in widths; between projections up and down."""
     groups: int = 1
+    """Blocks of these projections."""
     bidirectional: bool = False
+    """Half of the units read backwards."""
     chrono: bool = False
     """Biases that tell a GRU or LSTM to hold on from the start; the fair control."""
     state: int = 64
-    """Modes per channel of s4d."""
+    """s4d: modes per channel."""
+    neuron: Literal["alif", "lif"] = "alif"
+    """susnn: with an adaptive threshold, or plain."""
+    adaptation_goes_on: bool = False
+    """susnn: the adaptation decays on carry steps too."""
+    tau_m: tuple[float, float] = (20.0, 5.0)
+    """susnn: mean and deviation of the membranes' time constants, in steps."""
+    tau_adp: tuple[float, float] = (200.0, 25.0)
+    """susnn: the same of the adaptation."""
     backend: Literal["auto", "reference", "events", "onepass", "triton"] = "auto"
+    """What runs the recurrence."""
+    skip_drive: float | None = None
+    """sugru by onepass: how strongly a closed gate holds; None is exactly."""
     max_rate: float | None = None
-    """Room for updates on a GPU, as a share of steps; see SuGRU."""
+    """Room for updates on a GPU, as a share of steps, so that the host need not wait; see SuGRU."""
+    recompute: bool = False
+    """On a GPU: less memory, project the input twice."""
+
+    def __post_init__(self) -> None:
+        chosen = _given(self, "kind")
+        for name, users in _MODELS_WITH.items():
+            if name in chosen and self.kind not in users:
+                raise ValueError(
+                    f"model.{name} is of {', '.join(users)}; {self.kind} has no use for it"
+                )
+        for name, users in _BLOCKS_WITH.items():
+            if name in chosen and self.form not in users:
+                raise ValueError(f"model.{name} is of block {' or '.join(users)}, not {self.form}")
+        for name in ("max_rate", "recompute"):
+            if name in chosen and self.backend not in ("auto", "triton"):
+                raise ValueError(f"model.{name} is of the triton backend, not {self.backend}")
+        if self.skip_drive is not None and self.backend != "onepass":
+            raise ValueError("model.skip_drive is of model.backend onepass")
+        if self.widths is not None and ("layers" in chosen or "width" in chosen):
+            raise ValueError("model.widths says how many layers of what width: leave those out")
+        _at_least(self, "model", 1, "layers", "width", "heads", "expand", "groups", "state")
+        _share(self, "model", "dropout", "drop_path")
+
+    @property
+    def form(self) -> str:
+        """The block, with what ``auto`` stands for."""
+        if self.block != "auto":
+            return self.block
+        return "feedforward" if self.kind == "transformer" else "residual"
+
+    def heads_of(self, units: int) -> int:
+        """How many heads these units make."""
+        if self.heads is not None:
+            return self.heads
+        size = 32 if self.kind == "transformer" else 16
+        return units // size if units % size == 0 else 1
+
+
+_MODELS_WITH: dict[str, tuple[ModelKind, ...]] = {
+    "heads": (*OURS, "transformer"),
+    **dict.fromkeys(
+        ("expand", "groups", "bidirectional", "backend", "max_rate", "recompute"), OURS
+    ),
+    "skip_drive": ("sugru",),
+    **dict.fromkeys(("neuron", "adaptation_goes_on", "tau_m", "tau_adp"), ("susnn",)),
+    "chrono": ("gru", "lstm"),
+    "state": ("s4d",),
+}
+_BLOCKS_WITH: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("norm", "prenorm", "tied_dropout", "drop_path"), ("residual", "feedforward")),
+    "glu": ("residual",),
+    "feedforward": ("feedforward",),
+    "widths": ("stack",),
+}
 
 
 @dataclass(frozen=True)
@@ -73,6 +220,7 @@ class TrainConfig:
     batch: int = 64
     """Sequences of an update, over all processes and accumulated parts."""
     learning_rate: float = 2e-3
+    """Of AdamW, at its highest."""
     gate_learning_rate: float | None = None
     """Of the gates' own parameters; None is the same."""
     weight_decay: float = 0.0
@@ -86,7 +234,7 @@ class TrainConfig:
     clip: float = 1.0
     """Largest norm of the gradient."""
     rate_penalty: float = 0.0
-    """Weight of |update rate - target rate| in the loss."""
+    """Weight of |update rate - gate.target_rate| in the loss."""
     anneal: tuple[float, float] | None = None
     """Shares of the updates between which sampled gates harden."""
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -100,11 +248,15 @@ class TrainConfig:
     patience: int | None = None
     """Evaluations without improvement before training stops."""
     checkpoint_every: int = 500
+    """Updates between checkpoints."""
     log_every: int = 20
+    """Updates between lines of the log."""
     minutes: float | None = None
     """Time after which training stops, cleanly; it can be resumed."""
     seed: int = 0
+    """Of weights, batches and sampled gates."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto is cuda where there is one."""
     compile: bool = False
     """By torch.compile."""
     tensorboard: bool = False
@@ -112,11 +264,18 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         counts = ("steps", "batch", "accumulate", "evaluate_every", "checkpoint_every", "log_every")
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise ValueError(f"train.{name} must be at least 1, got {getattr(self, name)}")
-        if self.evaluation_batches is not None and self.evaluation_batches < 1:
-            raise ValueError("train.evaluation_batches must be at least 1, or left out for all")
+        _at_least(self, "train", 1, *counts, "evaluation_batches", "patience")
+        _at_least(self, "train", 0, "warmup", "weight_decay", "rate_penalty", "minutes")
+        _share(self, "train", "hold", "final")
+        for name in ("learning_rate", "gate_learning_rate", "clip"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"train.{name} must be more than 0, got {value}")
+        if self.anneal is not None and not 0 <= self.anneal[0] <= self.anneal[1] <= 1:
+            raise ValueError(
+                f"train.anneal is two shares of the updates, the first not after the second, got "
+                f"{self.anneal}"
+            )
 
 
 @dataclass(frozen=True)
@@ -128,3 +287,56 @@ class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     gate: GateConfig = field(default_factory=GateConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self) -> None:
+        gate, train = self.gate, self.train
+        if self.model.kind not in OURS:
+            self._check_without_gates()
+        if train.rate_penalty and gate.target_rate is None:
+            raise ValueError("train.rate_penalty pulls towards gate.target_rate: set both")
+        if gate.target_rate is not None and not train.rate_penalty:
+            raise ValueError("gate.target_rate is pulled at by train.rate_penalty: set both")
+        if train.anneal is not None and not gate.sampled:
+            raise ValueError("train.anneal hardens sampled gates: set gate.mode to sampled too")
+        if train.gate_learning_rate is not None and not gate.learned:
+            raise ValueError("the gate is not learned: leave out train.gate_learning_rate")
+
+    def _check_without_gates(self) -> None:
+        ours = {"rate_penalty": 0.0, "anneal": None, "gate_learning_rate": None}
+        chosen = [f"train.{name}" for name in ours if getattr(self.train, name) != ours[name]]
+        if self.gate != GateConfig():
+            chosen += [f"gate.{name}" for name in self.gate.given() or ("kind",)]
+        if chosen:
+            raise ValueError(
+                f"{self.model.kind} has no gates and no use for {', '.join(chosen)}; kinds with "
+                f"gates are {', '.join(OURS)}"
+            )
+
+    def beside(self, kind: ModelKind, **model: Any) -> "RunConfig":
+        """The same run with another kind of model, less what that kind has no use for."""
+        unused = {name for name, users in _MODELS_WITH.items() if kind not in users}
+        plain = {f.name: f.default for f in fields(ModelConfig) if f.name in unused}
+        changed = replace(self.model, **{**plain, **model, "kind": kind})
+        if kind in OURS:
+            return replace(self, model=changed)
+        train = replace(self.train, rate_penalty=0.0, anneal=None, gate_learning_rate=None)
+        return RunConfig(self.task, changed, GateConfig(), train)
+
+
+def _given(config: Any, *but: str) -> dict[str, Any]:
+    """Fields that differ from their defaults."""
+    found = [(f, getattr(config, f.name)) for f in fields(config) if f.name not in but]
+    return {f.name: value for f, value in found if value != f.default}
+
+
+def _at_least(config: Any, group: str, least: int, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not value >= least:
+            raise ValueError(f"{group}.{name} must be at least {least}, got {value}")
+
+
+def _share(config: Any, group: str, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(config, name) <= 1:
+            raise ValueError(f"{group}.{name} is a share from 0 to 1, got {getattr(config, name)}")

@@ -1,140 +1,79 @@
-"""Models: an encoder, layers, and a head that reads what the task wants.
+"""Models: an encoder, blocks of layers, and a head that reads what the task wants.
 
-Layers are *mixers*: [B, T, features] to [B, T, width], causal. They stand alone (``stack``) or each
-in a residual block. All but attention stream: ``init_state``, then ``step`` by step, with the
+All but attention and bidirectional layers stream: ``init_state``, then ``step`` by step, with the
 prediction so far.
 """
 
+import inspect
 from collections.abc import Callable
-from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from .baselines import Attention, DiagonalSSM, MinGRU, TorchRecurrent
-from .config import GateConfig, ModelConfig
-from .gates import GATES, Gate, SeesInput
+from .blocks import FeedForward, Norm, Residual, Stacked
+from .config import OURS, GateConfig, ModelConfig
+from .gates import GATES, Gate
 from .layers import SelectiveLayer, SuGRU, SuLSTM, SuRNN, SuSNN
 from .surrogate import Surrogate
 from .tasks.base import Output, Tokens, Values
 
-OURS: dict[str, Callable[..., SelectiveLayer]] = {
+LAYERS: dict[str, Callable[..., SelectiveLayer]] = {
     "sugru": SuGRU, "sulstm": SuLSTM, "surnn": SuRNN, "susnn": SuSNN
 }  # fmt: skip
+CELL_OPTIONS = {
+    "sugru": ("skip_drive",),
+    "susnn": ("neuron", "adaptation_goes_on", "tau_m", "tau_adp"),
+}
 
 
 class Selective(nn.Module):
-    """One of surnn's layers as a mixer."""
+    """One of surnn's layers, or a stack of them, as a mixer.
 
-    def __init__(self, features: int, model: ModelConfig, gate: Gate) -> None:
+    Args:
+        features: of the input.
+        width: of the output.
+        layers: how many.
+        model: all else.
+        gate: of each layer, a copy.
+    """
+
+    def __init__(
+        self, features: int, width: int, layers: int, model: ModelConfig, gate: Gate
+    ) -> None:
         super().__init__()
-        self.layer = OURS[model.kind](
+        if model.bidirectional and width % 2:
+            raise ValueError(f"a bidirectional layer of {width} units has no half; use an even one")
+        units = width // 2 if model.bidirectional else width
+        self.layer = LAYERS[model.kind](
             features,
-            model.width // (2 if model.bidirectional else 1),
+            units,
+            layers,
             batch_first=True,
+            dropout=model.dropout if layers > 1 else 0.0,
             bidirectional=model.bidirectional,
-            heads=model.heads,
+            heads=model.heads_of(model.expand * units),
             gate=gate,
             expand=model.expand,
             groups=model.groups,
             backend=model.backend,
             max_rate=model.max_rate,
+            recompute=model.recompute,
+            **{name: getattr(model, name) for name in CELL_OPTIONS.get(model.kind, ())},
         )
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         return self.layer(x, lengths=lengths)[0]
 
     def init_state(self, batch: int) -> Any:
+        """Before the first step."""
         return self.layer.init_state(batch)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One step [B, features]."""
         return self.layer.step(x, state)
-
-
-class Norm(nn.Module):
-    """LayerNorm over features, or BatchNorm over sequences and steps."""
-
-    def __init__(self, kind: str, width: int) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width) if kind == "layer" else nn.BatchNorm1d(width)
-
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        if isinstance(self.norm, nn.LayerNorm):
-            return self.norm(x)
-        if lengths is None or x.dim() == 2:
-            return self.norm(x.flatten(0, -2)).view_as(x)
-        inside = torch.arange(x.shape[1], device=x.device) < lengths.flatten()[:, None]
-        y = torch.zeros_like(x)
-        y[inside] = self.norm(x[inside])  # padding is no part of the statistics
-        return y
-
-
-class Residual(nn.Module):
-    """x + dropout(GLU(linear(dropout(GELU(mixer(norm(x))))))), or with the norm after the sum."""
-
-    def __init__(self, mixer: nn.Module, model: ModelConfig) -> None:
-        super().__init__()
-        self.mixer = mixer
-        self.prenorm = model.prenorm
-        self.norm = Norm(model.norm, model.width)
-        self.dropout = nn.Dropout(model.dropout)
-        self.out = nn.Linear(model.width, 2 * model.width)
-
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        return self._around(x, self.mixer(self._before(x, lengths), lengths), lengths)
-
-    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        y, state = self.mixer.step(self._before(x), state)  # type: ignore[operator]
-        return self._around(x, y), state
-
-    def init_state(self, batch: int) -> Any:
-        return self.mixer.init_state(batch)  # type: ignore[operator]
-
-    def _before(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        return self.norm(x, lengths) if self.prenorm else x
-
-    def _around(self, x: Tensor, y: Tensor, lengths: Tensor | None = None) -> Tensor:
-        y = functional.glu(self.out(self.dropout(functional.gelu(y))), -1)
-        x = x + self.dropout(y)
-        return x if self.prenorm else self.norm(x, lengths)
-
-
-class TransformerBlock(nn.Module):
-    """Attention and a feed-forward network, each around a residual."""
-
-    def __init__(self, mixer: nn.Module, model: ModelConfig) -> None:
-        super().__init__()
-        self.mixer = mixer
-        self.norms = nn.ModuleList(Norm(model.norm, model.width) for _ in range(2))
-        self.dropout = nn.Dropout(model.dropout)
-        self.widen = nn.Linear(model.width, 4 * model.width)
-        self.narrow = nn.Linear(4 * model.width, model.width)
-
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        x = x + self.dropout(self.mixer(self.norms[0](x, lengths), lengths))
-        y = self.narrow(self.dropout(functional.gelu(self.widen(self.norms[1](x, lengths)))))
-        return x + self.dropout(y)
-
-
-class Stacked(nn.Module):
-    """A layer alone, with dropout after it unless it is the last."""
-
-    def __init__(self, mixer: nn.Module, dropout: float) -> None:
-        super().__init__()
-        self.mixer = mixer
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        return self.dropout(self.mixer(x, lengths))
-
-    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        y, state = self.mixer.step(x, state)  # type: ignore[operator]
-        return self.dropout(y), state
-
-    def init_state(self, batch: int) -> Any:
-        return self.mixer.init_state(batch)  # type: ignore[operator]
 
 
 class StreamState(NamedTuple):
@@ -166,29 +105,20 @@ class SequenceModel(nn.Module):
         steps: int,
     ) -> None:
         super().__init__()
+        if model.bidirectional and model.pool == "last" and wanted.per == "sequence":
+            raise ValueError(
+                "at the last step the units that read backwards have seen one step only; use "
+                "--model.pool mean with bidirectional layers"
+            )
         self.pool, self.wanted = model.pool, wanted
-        features = model.width
-        self.encoder: nn.Module = nn.Identity()
-        if isinstance(given, Tokens):
-            self.encoder = nn.Embedding(given.vocabulary, model.width)
-        elif model.block == "residual":
-            self.encoder = nn.Linear(given.features, model.width)
-        else:
-            features = given.features
-        blocks: list[nn.Module] = []
-        for layer in range(model.layers):
-            mixer = make_mixer(model, gate, model.width if layer else features, steps)
-            if model.kind == "transformer":
-                blocks.append(TransformerBlock(mixer, model))
-            elif model.block == "residual":
-                blocks.append(Residual(mixer, model))
-            else:
-                blocks.append(Stacked(mixer, model.dropout if layer + 1 < model.layers else 0.0))
-        self.blocks = nn.ModuleList(blocks)
-        self.norm = (
-            Norm(model.norm, model.width) if model.block == "residual" and model.prenorm else None
-        )
-        self.head = make_head(model.width, wanted)
+        widths = model.widths or (model.width,) * model.layers
+        self.width = widths[-1]
+        self.encoder, features = make_encoder(model, given, widths[0])
+        self.blocks = nn.ModuleList(make_blocks(model, gate, (features, *widths), steps))
+        self.norm = None
+        if model.form != "stack" and model.prenorm:
+            self.norm = Norm(model.norm, self.width)
+        self.head = make_head(self.width, wanted)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """[B, size] or [B, T, size]; pairs [B, 2, T, ...] give [B, size]."""
@@ -209,18 +139,18 @@ class SequenceModel(nn.Module):
     def _pooled(self, y: Tensor, lengths: Tensor | None) -> Tensor:
         if lengths is None:
             return y[:, -1] if self.pool == "last" else y.mean(1)
-        lengths = lengths.flatten()
+        ends = lengths.flatten()
         if self.pool == "last":
-            return y[torch.arange(len(y), device=y.device), lengths - 1]
-        inside = torch.arange(y.shape[1], device=y.device) < lengths[:, None]
-        return (y * inside.unsqueeze(-1)).sum(1) / lengths[:, None].to(y.dtype)
+            return y[torch.arange(len(y), device=y.device), ends - 1]
+        inside = torch.arange(y.shape[1], device=y.device) < ends[:, None]
+        return (y * inside.unsqueeze(-1)).sum(1) / ends[:, None].to(y.dtype)
 
     # ------------------------------------------------------------ streams
 
     def init_state(self, batch: int = 1) -> StreamState:
         """Before the first step."""
-        head = self.head if isinstance(self.head, nn.Linear) else self.head[0]  # type: ignore[index]
-        total = head.weight.new_zeros(batch, head.in_features // (4 if self.wanted.pairs else 1))  # type: ignore[operator, union-attr]
+        if self.wanted.pairs:
+            raise TypeError("a pair is judged when both documents are there: it cannot stream")
         layers = []
         for block in self.blocks:
             if not hasattr(block.mixer, "init_state"):
@@ -228,6 +158,7 @@ class SequenceModel(nn.Module):
                     f"{type(block.mixer).__name__} needs the whole sequence and cannot stream"
                 )
             layers.append(block.init_state(batch))  # type: ignore[operator]
+        total = next(self.head.parameters()).new_zeros(batch, self.width)
         return StreamState(tuple(layers), total, 0)
 
     def step(self, x: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
@@ -245,7 +176,7 @@ class SequenceModel(nn.Module):
     # ------------------------------------------------------------ gates
 
     def selective_layers(self) -> list[SelectiveLayer]:
-        """surnn's layers, in order; none in a baseline."""
+        """surnn's layers, in order (a plain stack is one of several); none in a baseline."""
         return [m for m in self.modules() if isinstance(m, SelectiveLayer)]
 
     def gate_parameters(self) -> list[nn.Parameter]:
@@ -253,49 +184,92 @@ class SequenceModel(nn.Module):
         return [p for layer in self.selective_layers() for p in layer.gates.parameters()]
 
 
-def make_mixer(model: ModelConfig, gate: GateConfig, features: int, steps: int) -> nn.Module:
-    """The layer that ``model.kind`` names."""
-    if model.kind in OURS:
-        return Selective(features, model, make_gate(gate, steps))
-    if model.bidirectional:
-        raise ValueError(f"bidirectional is of surnn's own layers; {model.kind} is causal")
-    if model.kind in ("gru", "lstm", "rnn"):
-        return TorchRecurrent(model.kind, features, model.width, steps if model.chrono else 0)
-    if model.kind == "mingru":
-        return MinGRU(features, model.width)
-    if model.block == "stack" and features != model.width:
+# ---------------------------------------------------------------------------- parts
+
+
+def make_encoder(model: ModelConfig, given: Tokens | Values, width: int) -> tuple[nn.Module, int]:
+    """What turns inputs into features, and how many these are."""
+    if isinstance(given, Tokens):
+        return nn.Embedding(given.vocabulary, width), width
+    if model.form == "stack":
+        return nn.Identity(), given.features
+    return nn.Linear(given.features, width), width
+
+
+def make_blocks(
+    model: ModelConfig, gate: GateConfig, widths: tuple[int, ...], steps: int
+) -> list[nn.Module]:
+    """Blocks in order; ``widths`` are those between them, the input's first."""
+    reads_the_input = gate.source == "input" or (gate.kind, gate.source) == ("threshold", None)
+    whole = model.form == "stack" and model.widths is None
+    if model.kind in OURS and reads_the_input and not whole:
         raise ValueError(
-            f"{model.kind} keeps the width of its input, {features}, and {model.width} is wanted; "
-            "use block='residual', whose encoder widens it"
+            f"the gate {gate.kind!r} with source 'input' sees what goes into a plain stack: use "
+            "--model.block stack with one width, or --gate.source layer"
+        )
+    if model.kind in OURS and whole:
+        mixer = Selective(widths[0], widths[-1], model.layers, model, make_gate(gate, steps))
+        return [Stacked(mixer, 0.0)]
+    blocks: list[nn.Module] = []
+    last = len(widths) - 2
+    for index, (features, width) in enumerate(pairwise(widths)):
+        mixer = make_mixer(model, gate, features, width, steps)
+        if model.form == "stack":
+            blocks.append(Stacked(mixer, model.dropout if index < last else 0.0))
+        else:
+            kind = Residual if model.form == "residual" else FeedForward
+            blocks.append(kind(mixer, model, model.drop_path * index / max(last, 1)))
+    return blocks
+
+
+def make_mixer(
+    model: ModelConfig, gate: GateConfig, features: int, width: int, steps: int
+) -> nn.Module:
+    """One layer of the kind that ``model`` names."""
+    if model.kind in OURS:
+        return Selective(features, width, 1, model, make_gate(gate, steps))
+    if model.kind in ("gru", "lstm", "rnn"):
+        return TorchRecurrent(model.kind, features, width, steps if model.chrono else 0)
+    if model.kind == "mingru":
+        return MinGRU(features, width)
+    if features != width:
+        raise ValueError(
+            f"{model.kind} keeps the width of its input, {features}, and {width} is wanted; use "
+            "--model.block residual, whose encoder widens it"
         )
     if model.kind == "transformer":
-        return Attention(model.width, model.heads)
-    return DiagonalSSM(model.width, model.state)
+        return Attention(width, model.heads_of(width))
+    return DiagonalSSM(width, model.state)
 
 
 def make_gate(config: GateConfig, steps: int) -> Gate:
     """The gate that ``config`` describes, for sequences of ``steps``."""
     kind = GATES[config.kind]
-    if config.kind in ("open", "every_n", "threshold"):
-        plain = GateConfig(kind=config.kind)
-        if replace(config, horizon=None) != plain:
-            raise ValueError(
-                f"the gate {config.kind!r} is a fixed schedule and takes no options; leave out "
-                "--gate.rate and the like"
-            )
-        return kind()
-    if config.kind == "fixed_random":
-        return kind(rate=config.rate)
-    options: dict[str, Any] = {"rate": config.rate, "granularity": config.granularity}
-    options["surrogate"] = Surrogate(config.surrogate, config.slope)
-    if config.mode != "default":
-        options["mode"] = config.mode
-    if not issubclass(kind, SeesInput) or config.kind == "ssm":
-        options["horizon"] = config.horizon or steps
-    for name, silent in (("target_rate", None), ("always_on", 0.0), ("frozen", False)):
-        if getattr(config, name) != silent:
-            options[name] = getattr(config, name)
-    return kind(**options)
+    options, known = config.given(), gate_options(kind)
+    if unknown := [name for name in options if name not in (*known, "slope")]:
+        raise ValueError(
+            f"the gate {config.kind!r} has no option {', '.join(unknown)}; it has "
+            f"{', '.join(sorted(known))}"
+        )
+    slope = options.pop("slope", config.slope)
+    if (config.surrogate, slope) != (GateConfig.surrogate, GateConfig.slope):
+        options["surrogate"] = Surrogate(config.surrogate, slope)
+    if "horizon" in known:
+        options.setdefault("horizon", steps)
+    try:
+        return kind(**options)
+    except TypeError as error:  # what a fixed schedule takes no part of
+        raise ValueError(str(error)) from error
+
+
+def gate_options(kind: type[Gate]) -> set[str]:
+    """Names of the options that a gate takes, its bases' included."""
+    names: set[str] = set()
+    for base in kind.__mro__:
+        if "__init__" in vars(base) and issubclass(base, Gate):
+            parameters = inspect.signature(base.__init__).parameters.values()
+            names |= {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
+    return names - {"self"}
 
 
 def make_head(width: int, wanted: Output) -> nn.Module:

@@ -1,0 +1,172 @@
+"""What stands around a layer: residual blocks, feed-forward blocks, nothing.
+
+Layers are *mixers*: [B, T, features] to [B, T, width], causal. A block with a mixer that streams
+streams too: ``init_state``, then ``step`` by step.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .config import ModelConfig
+
+NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "batch": nn.BatchNorm1d}
+
+
+class Norm(nn.Module):
+    """LayerNorm or RMSNorm over features, or BatchNorm over sequences and steps."""
+
+    def __init__(self, kind: str, width: int) -> None:
+        super().__init__()
+        self.norm = NORMS[kind](width)
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        if isinstance(self.norm, nn.RMSNorm):  # autocast leaves it in half precision
+            return self.norm(x.to(self.norm.weight.dtype))
+        if isinstance(self.norm, nn.LayerNorm):
+            return self.norm(x)
+        if lengths is None or x.dim() == 2:
+            return self.norm(x.flatten(0, -2)).view_as(x)
+        inside = torch.arange(x.shape[1], device=x.device) < lengths.flatten()[:, None]
+        y = torch.zeros_like(x)
+        y[inside] = self.norm(x[inside])  # padding is no part of the statistics
+        return y
+
+
+class Dropout(nn.Module):
+    """Of single numbers, or (tied) of a feature at all steps of a sequence."""
+
+    def __init__(self, share: float, tied: bool) -> None:
+        super().__init__()
+        self.share, self.tied = share, tied
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.tied and x.dim() == 3:
+            x = x.transpose(1, 2)
+            return functional.dropout1d(x, self.share, self.training).transpose(1, 2)
+        return functional.dropout(x, self.share, self.training)
+
+    def extra_repr(self) -> str:
+        return f"{self.share}, tied={self.tied}"
+
+
+class Skip(nn.Module):
+    """Stochastic depth (Huang et al., 2016): in training some sequences go around a block."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or not self.share:
+            return x
+        ones = x.new_ones(len(x), *(1 for _ in x.shape[1:]))
+        return x * functional.dropout(ones, self.share)
+
+    def extra_repr(self) -> str:
+        return str(self.share)
+
+
+class Stacked(nn.Module):
+    """A layer alone, with dropout after it unless it is the last."""
+
+    def __init__(self, mixer: nn.Module, dropout: float) -> None:
+        super().__init__()
+        self.mixer = mixer
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return self.dropout(self.mixer(x, lengths))
+
+    def init_state(self, batch: int) -> Any:
+        """The mixer's state before the first step."""
+        return self.mixer.init_state(batch)  # type: ignore[operator]
+
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One step [B, features]."""
+        y, state = self.mixer.step(x, state)  # type: ignore[operator]
+        return self.dropout(y), state
+
+
+class Around(nn.Module):
+    """Base of blocks with a residual around the layer; subclasses say what follows it.
+
+    Args:
+        mixer: the layer, as wide as it reads.
+        model: norm, its place, and dropout.
+        skip: share of sequences that go around the block in training.
+    """
+
+    def __init__(self, mixer: nn.Module, model: ModelConfig, skip: float) -> None:
+        super().__init__()
+        self.mixer = mixer
+        self.prenorm = model.prenorm
+        self.norm = Norm(model.norm, model.width)
+        self.dropout = Dropout(model.dropout, model.tied_dropout)
+        self.skip = Skip(skip)
+
+    def after(self, x: Tensor, y: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """The block's output, from its input x and the mixer's output y."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return self.after(x, self.mixer(self._before(x, lengths), lengths), lengths)
+
+    def init_state(self, batch: int) -> Any:
+        """The mixer's state before the first step."""
+        return self.mixer.init_state(batch)  # type: ignore[operator]
+
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One step [B, width]."""
+        y, state = self.mixer.step(self._before(x), state)  # type: ignore[operator]
+        return self.after(x, y), state
+
+    def _before(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return self.norm(x, lengths) if self.prenorm else x
+
+    def _sum(self, x: Tensor, y: Tensor, norm: Norm, lengths: Tensor | None) -> Tensor:
+        x = x + self.skip(self.dropout(y))
+        return x if self.prenorm else norm(x, lengths)
+
+
+class Residual(Around):
+    """x + dropout(GLU(linear(dropout(GELU(mixer(norm(x))))))), or with the norm after the sum."""
+
+    def __init__(self, mixer: nn.Module, model: ModelConfig, skip: float = 0.0) -> None:
+        super().__init__(mixer, model, skip)
+        self.glu = model.glu
+        self.out = nn.Linear(model.width, model.width * (1 if model.glu == "none" else 2))
+
+    def after(self, x: Tensor, y: Tensor, lengths: Tensor | None = None) -> Tensor:
+        y = gated(self.out(self.dropout(functional.gelu(y))), self.glu)
+        return self._sum(x, y, self.norm, lengths)
+
+
+class FeedForward(Around):
+    """The layer around a residual, then linear(dropout(GELU(linear))) around another: the block of
+    Transformers and language models."""
+
+    def __init__(self, mixer: nn.Module, model: ModelConfig, skip: float = 0.0) -> None:
+        super().__init__(mixer, model, skip)
+        inner = 4 * model.width if model.feedforward is None else model.feedforward
+        self.second_norm = Norm(model.norm, model.width)
+        self.widen = nn.Linear(model.width, inner)
+        self.narrow = nn.Linear(inner, model.width)
+
+    def after(self, x: Tensor, y: Tensor, lengths: Tensor | None = None) -> Tensor:
+        x = self._sum(x, y, self.norm, lengths)
+        y = self.second_norm(x, lengths) if self.prenorm else x
+        y = self.narrow(self.dropout(functional.gelu(self.widen(y))))
+        return self._sum(x, y, self.second_norm, lengths)
+
+
+def gated(y: Tensor, how: str) -> Tensor:
+    """One half of the features times a function of the other half; ``"none"`` is y itself."""
+    if how == "none":
+        return y
+    if how == "sigmoid":
+        return functional.glu(y, -1)
+    value, gate = y.chunk(2, -1)
+    return value * (functional.gelu(gate) if how == "gelu" else functional.silu(gate))
