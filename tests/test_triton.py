@@ -24,7 +24,11 @@ from kernels import (
     pytestmark,  # noqa: F401 (of this module)
 )
 from surnn.cells import CELLS
+from surnn.eager import has_triton
 from surnn.scan import reference
+
+if has_triton():
+    from surnn.scan.kernels import launch
 
 # ------------------------------------------------------------------ everywhere
 
@@ -80,6 +84,16 @@ def test_segments_longer_than_a_chunk():
     gate = torch.zeros(200, 2, 2, 1)
     gate[3, 0, 0] = gate[150, 0, 0] = gate[64, 1, 0] = gate[127, 1, 1] = gate[128, 0, 1] = 1
     assert_kernels_equal_reference(make_inputs("gru", steps=200, batch=2, gate=gate))
+
+
+@pytest.mark.parametrize("cell", sorted(CELLS))
+@pytest.mark.parametrize("made", ["in the kernel", "a step at a time"])
+def test_products_for_the_gate_gradient(cell, made, monkeypatch):
+    monkeypatch.setattr(launch, "NARROW", 0 if made == "in the kernel" else 32)
+    monkeypatch.setattr(launch, "PRODUCTS", 1)
+    inputs = make_inputs(cell, steps=7, features=2, per_sequence=cell == "lstm")
+    assert launch._steps_at_once(inputs.x, inputs.weight[..., 0].numel()) < 7
+    assert_kernels_equal_reference(inputs)
 
 
 @pytest.mark.parametrize("cell", ["gru", "alif"])

@@ -1,4 +1,4 @@
-"""Whether kernels may be launched right here, or someone looks on who needs plain operations."""
+"""Launching kernels: whether it may be done right here, on which device, by what arithmetic."""
 
 import importlib.util
 import os
@@ -29,10 +29,7 @@ def is_transformed() -> bool:
 
 def is_captured(x: Tensor) -> bool:
     """Whether a CUDA graph is being captured, in which nothing may wait or be kept for later."""
-    if not x.is_cuda:
-        return False
-    with torch.cuda.device(x.device):
-        return torch.cuda.is_current_stream_capturing()
+    return x.is_cuda and _is_capturing(x)
 
 
 def on_its_device(function: Callable) -> Callable:
@@ -41,12 +38,27 @@ def on_its_device(function: Callable) -> Callable:
     @wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
         first = next(v for v in arguments if isinstance(v, Tensor))
-        if not first.is_cuda:
+        if not first.is_cuda or first.device.index == torch.cuda.current_device():
             return function(*arguments, **options)
         with torch.cuda.device(first.device):
             return function(*arguments, **options)
 
     return run
+
+
+@on_its_device
+def _is_capturing(x: Tensor) -> bool:
+    return torch.cuda.is_current_stream_capturing()
+
+
+def cdiv(a: int, b: int) -> int:
+    """a / b rounded up. (Triton's own, made for kernels too, takes ten times as long.)"""
+    return -(-a // b)
+
+
+def next_power_of_2(n: int) -> int:
+    """The smallest power of two that is not below n."""
+    return 1 << (n - 1).bit_length()
 
 
 def is_traced(x: Tensor) -> bool:

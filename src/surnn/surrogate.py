@@ -11,8 +11,8 @@ sampled   ``1[F > u]`` in training,       ``F'``, the derivative of the mean
 soft      ``F`` itself (an ablation)      ``F'``
 ========  ==============================  =======================================
 
-Everything is written in plain differentiable operations, so double backward, ``torch.func`` and
-``torch.compile`` need nothing special.
+Compilers and ``torch.func`` see plain differentiable operations. Otherwise the hard step is an
+operation of its own, which does not compute what its forward pass has no use for.
 """
 
 import math
@@ -23,6 +23,8 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from .eager import is_traced
 
 Kind = Literal["sigmoid", "triangle", "rectangle", "arctan"]
 Mode = Literal["hard", "sampled", "soft"]
@@ -100,8 +102,10 @@ class Surrogate:
 
     def step(self, a: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """``1[a > 0]``, strictly; the gradient is :meth:`derivative`."""
-        a = _closed_if_nan(a)
-        return _straight_through((a > 0).to(a.dtype), self.smooth(a))
+        if is_traced(a):
+            a = _closed_if_nan(a)
+            return _straight_through((a > 0).to(a.dtype), self.smooth(a))
+        return Step.apply(a, self)
 
     def sample(self, a: Float[Tensor, "*s"], noise: float | Tensor = 1.0) -> Float[Tensor, "*s"]:
         """A draw from Bernoulli(F); the gradient is that of the mean.
@@ -112,6 +116,21 @@ class Surrogate:
         mean = self.smooth(_closed_if_nan(a))
         threshold = 0.5 + noise * (torch.rand_like(mean) - 0.5)
         return _straight_through((mean.detach() > threshold).to(a.dtype), mean)
+
+
+class Step(torch.autograd.Function):
+    """``1[a > 0]`` with the surrogate's derivative; it can be differentiated again."""
+
+    @staticmethod
+    def forward(ctx, a: Tensor, surrogate: Surrogate) -> Tensor:
+        ctx.save_for_backward(a)
+        ctx.surrogate = surrogate
+        return (a > 0).to(a.dtype)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # type: ignore[override]
+        (a,) = ctx.saved_tensors
+        return grad * ctx.surrogate.derivative(_closed_if_nan(a)), None
 
 
 def _closed_if_nan(a: Tensor) -> Tensor:

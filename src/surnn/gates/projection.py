@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..eager import on_its_device, second
+from ..eager import cdiv, next_power_of_2, on_its_device, second
 
 # Rows whose products one program sums at most this often into the weights' gradient.
 SPLITS = 256
@@ -117,7 +117,7 @@ class FusedProjection(torch.autograd.Function):
         gates, features = weight.shape
         rows = x.numel() // features
         out = torch.empty(*x.shape[:-1], gates, dtype=torch.float32, device=x.device)
-        project_kernel[(triton.cdiv(rows, 64),)](
+        project_kernel[(cdiv(rows, 64),)](
             x, weight, bias, out, rows, gates, features, BM=64, **_tiles(gates, features, 64)
         )
         ctx.save_for_backward(x, weight, bias)
@@ -136,15 +136,15 @@ class FusedProjection(torch.autograd.Function):
         grad = grad.contiguous()
         grad_x = grad_weight = None
         tiles = _tiles(gates, features, 128)
-        across = triton.cdiv(features, tiles["BI"])
+        across = cdiv(features, tiles["BI"])
         if ctx.needs_input_grad[0]:
             grad_x = torch.empty_like(x)
-            input_gradient_kernel[(triton.cdiv(rows, 64), across)](
+            input_gradient_kernel[(cdiv(rows, 64), across)](
                 grad, weight, grad_x, rows, gates, features, BM=64, **tiles
             )
         if ctx.needs_input_grad[1]:
-            share = max(512, 64 * triton.cdiv(rows, 64 * SPLITS))
-            splits = triton.cdiv(rows, share)
+            share = max(512, 64 * cdiv(rows, 64 * SPLITS))
+            splits = cdiv(rows, share)
             sums = torch.empty(splits, gates, features, dtype=torch.float32, device=x.device)
             weight_gradient_kernel[(splits, across)](
                 grad, x, sums, rows, share, gates, features, BM=64, **tiles
@@ -155,6 +155,6 @@ class FusedProjection(torch.autograd.Function):
 
 def _tiles(gates: int, features: int, widest: int) -> dict[str, int]:
     return {
-        "BG": max(16, triton.next_power_of_2(gates)),
-        "BI": min(widest, max(16, triton.next_power_of_2(features))),
+        "BG": max(16, next_power_of_2(gates)),
+        "BI": min(widest, max(16, next_power_of_2(features))),
     }

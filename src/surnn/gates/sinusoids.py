@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..eager import on_its_device, second
+from ..eager import cdiv, on_its_device, second
 from .clock import sinusoids
 
 # Steps whose gradients one program sums; the sums are added up in a fixed order afterwards.
@@ -110,7 +110,7 @@ class FusedSinusoids(torch.autograd.Function):
         t = t.contiguous()
         amplitude, phase = amplitude.contiguous(), phase.contiguous()
         out = torch.empty(*t.shape, gates, dtype=torch.float64, device=t.device)
-        grid = (triton.cdiv(t.numel(), 32), triton.cdiv(gates, 8))
+        grid = (cdiv(t.numel(), 32), cdiv(gates, 8))
         sum_kernel[grid](
             t, omega, amplitude, phase, bias, out, t.numel(), gates, frequencies, BM=32, BG=8
         )
@@ -127,15 +127,15 @@ class FusedSinusoids(torch.autograd.Function):
         gates, frequencies = amplitude.shape
         grad = grad.contiguous()
         steps = t.numel()
-        splits = triton.cdiv(steps, SPLIT)
+        splits = cdiv(steps, SPLIT)
         sums = grad.new_empty(splits, 2, gates, frequencies)
-        grid = (splits, triton.cdiv(gates, 8), triton.cdiv(frequencies, 8))
+        grid = (splits, cdiv(gates, 8), cdiv(frequencies, 8))
         correlate_kernel[grid](
             t, omega, grad, sums, steps, gates, frequencies, SPLIT=SPLIT, BM=16, BG=8, BK=8
         )
         by_amplitude, by_phase = torch.empty_like(amplitude), torch.empty_like(phase)
         size = gates * frequencies
-        parameter_kernel[(triton.cdiv(size, 128),)](
+        parameter_kernel[(cdiv(size, 128),)](
             sums, amplitude, phase, by_amplitude, by_phase, splits, size, BLOCK=128
         )
         return None, None, by_amplitude, by_phase, grad.flatten(0, -2).sum(0).to(bias.dtype)

@@ -239,7 +239,8 @@ class SelectiveLayer(TorchInterop):
             if layer + 1 < self.num_layers:
                 x = functional.dropout(x, self.dropout, self.training)
         taken = steps if lengths is None else lengths
-        return x, SuState(torch.stack(cells), state.t + taken, tuple(memories)), tuple(rates)
+        cell = cells[0].unsqueeze(0) if len(cells) == 1 else torch.stack(cells)
+        return x, SuState(cell, state.t + taken, tuple(memories)), tuple(rates)
 
     def _scan_inputs(
         self,

@@ -3,7 +3,7 @@
 dL/dg_t is the adjoint of the state after step t times (proposal - kept). Neither needs another
 step: the state before is that of the last event, the adjoint is what flows into it plus the output
 gradients from t to its segment's end. The proposal's input projection is made here, tile by tile,
-and never stored.
+and never stored; that of many narrow heads is made before, for some of the steps at a time.
 """
 
 import triton
@@ -34,6 +34,15 @@ def finite_or_zero(v):
 
 
 @triton.jit
+def add_tiles(sums, rows, mask, S: tl.constexpr, D: tl.constexpr):
+    """Each of the S tiles with what is stored of it, D numbers apart, added."""
+    out = ()
+    for s in tl.static_range(S):
+        out = out + (sums[s] + tl.load(rows + s * D, mask=mask, other=0.0).to(tl.float32),)
+    return out
+
+
+@triton.jit
 def store_sums(GRAD_GATE, change, t, tile, part, rb, rd, n, T, B, N, D: tl.constexpr,
                UNITS: tl.constexpr, PARTS: tl.constexpr, SHARED: tl.constexpr):  # fmt: skip
     """Sum over those of this tile who share a gate; tiles are summed by the host."""
@@ -54,9 +63,10 @@ def store_sums(GRAD_GATE, change, t, tile, part, rb, rd, n, T, B, N, D: tl.const
             tl.store(GRAD_GATE + out[:, None] + rd[None, :], change, mask=mask)
 
 
-@triton.jit(do_not_specialize=["T", "B"])
+@triton.jit(do_not_specialize=["T", "B", "START"])
 def gate_kernel(
     X,  # [T, B, I]
+    DRIVE,  # [steps of this launch, B, N, S, D]: x's products, if made already
     W,  # [N, S, D, I]
     BIAS,  # [N, S, D]
     R,  # [N, S, D, D]
@@ -72,6 +82,7 @@ def gate_kernel(
     INFLOW,
     TAIL,  # [chunks + 1, B, N, D]
     GRAD_GATE,  # [lead, T, b, N, m], to be summed over lead
+    START,  # the first step of this launch
     T,
     B,
     N,
@@ -94,6 +105,7 @@ def gate_kernel(
     DECAYS: tl.constexpr,
     HAS_LENGTHS: tl.constexpr,
     HAS_RELEVANT: tl.constexpr,
+    HAS_DRIVE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     # Heads first: programs that run together read the same rows of x.
@@ -102,7 +114,7 @@ def gate_kernel(
     n, rd = head_and_units(program % (N * PARTS), D, BD)
     part = program % PARTS
     tile = program // (N * PARTS) % tl.cdiv(B, BM)
-    t = program // (N * PARTS) // tl.cdiv(B, BM)
+    t = START + program // (N * PARTS) // tl.cdiv(B, BM)
     rb = tile * BM + tl.arange(0, BM)
     wanted = True
     if HAS_RELEVANT:
@@ -139,8 +151,12 @@ def gate_kernel(
             else:
                 sums = sums + (q[s] + bias[s],)
                 apart = apart + (0.0,)
-        x_rows = X + ((tl.cast(t, tl.int64) * B + rb) * I)[:, None]
-        x = add_products(sums, x_rows, inside, W, n, rd, I, S, D, BI, PRECISION)
+        if HAS_DRIVE:
+            made = (tl.cast(t - START, tl.int64) * B + rb) * N + n
+            x = add_tiles(sums, DRIVE + made[:, None] * (S * D) + rd[None, :], exists, S, D)
+        else:
+            x_rows = X + ((tl.cast(t, tl.int64) * B + rb) * I)[:, None]
+            x = add_products(sums, x_rows, inside, W, n, rd, I, S, D, BI, PRECISION)
         new = update(x, apart, before, unit, CELL, CONSTANTS)
 
         adjoint = load_float(

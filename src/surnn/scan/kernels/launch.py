@@ -5,9 +5,10 @@
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
+from torch.nn.functional import linear
 
+from ...eager import cdiv
 from .events import (
     input_gradient_kernel,
     linearize_kernel,
@@ -19,6 +20,11 @@ from .outputs import join_kernel, output_kernel, segment_kernel
 from .sizes import WALKED, Pass, batch_tile, feature_tile, multiprocessors, rows_beside
 from .walk import backward_kernel, forward_kernel
 
+# Units of a head too few for tensor cores to be busy with it alone.
+NARROW = 32
+# Numbers that are worth a matrix product of their own.
+PRODUCTS = 1 << 25
+
 # ---------------------------------------------------------------------------- forward
 
 
@@ -27,7 +33,7 @@ def project(scan: Pass) -> Tensor:
     steps, batch, _ = scan.sizes
     drives = scan.empty(scan.rows, *scan.weight.shape[1:3])
     rows = scan.tile_rows
-    project_kernel[(triton.cdiv(scan.rows_of_a_head, rows), scan.head_parts)](
+    project_kernel[(cdiv(scan.rows_of_a_head, rows), scan.head_parts)](
         scan.x, scan.weight, scan.bias, scan.lists.time, scan.lists.sequence, scan.lists.first,
         drives, steps, batch, scan.features,
         S=scan.weight.shape[1], D=scan.width, BD=scan.tile_width, BM=rows,
@@ -66,7 +72,7 @@ def outputs(scan: Pass, states: Tensor) -> Tensor:
     steps, batch, heads = scan.sizes
     y = scan.empty(steps, batch, heads, scan.width)
     rows = max(16, 4096 // scan.tile_width)
-    output_kernel[(triton.cdiv(steps * batch, rows), scan.head_parts)](
+    output_kernel[(cdiv(steps * batch, rows), scan.head_parts)](
         states, scan.lists.index, scan.lists.first, scan.optional(scan.lengths), y, *scan.sizes,
         BM=rows, **scan.outputs(), num_warps=4,
     )  # fmt: skip
@@ -80,7 +86,7 @@ def linearize(scan: Pass, drives: Tensor, states: Tensor) -> Tensor:
     """Derivatives at events [rows, K, D]."""
     work = scan.empty(scan.rows, scan.kernel_cell.coefficients, scan.width)
     rows = max(16, scan.tile_rows // 2)
-    grid = (triton.cdiv(scan.rows_of_a_head, rows), scan.head_parts)
+    grid = (cdiv(scan.rows_of_a_head, rows), scan.head_parts)
     linearize_kernel[grid](
         drives, scan.recurrent, scan.unit, scan.optional(scan.decay), scan.lists.time,
         scan.lists.sequence, scan.lists.first, states, work, *scan.sizes,
@@ -98,10 +104,10 @@ def segment_sums(
     """
     steps, batch, heads = scan.sizes
     inflow = scan.empty(scan.rows, components, scan.width, dtype=torch.float32)
-    chunks = triton.cdiv(steps, scan.chunk)
+    chunks = cdiv(steps, scan.chunk)
     tail = scan.empty(chunks + 1, batch, heads, scan.width, dtype=torch.float32)
     tile = batch_tile(batch, 32)
-    tiles = triton.cdiv(batch, tile)
+    tiles = cdiv(batch, tile)
     meta = scan.outputs() | {"BT": tile, "CHUNK": scan.chunk}
     # float16 has no room for sums over a chunk.
     kind = torch.float32 if grad_y.dtype == torch.float16 else grad_y.dtype
@@ -127,7 +133,7 @@ def walk_backward(
     batch, heads = scan.sizes[1:]
     cell = scan.kernel_cell
     grad_state = torch.empty_like(grad_last)
-    tiles = triton.cdiv(batch, WALKED) if cell.spiking else 0
+    tiles = cdiv(batch, WALKED) if cell.spiking else 0
     by_unit = scan.empty(tiles, *scan.unit.shape, dtype=torch.float32)
     by_decay = scan.empty(tiles, heads, *states.shape[1:], dtype=torch.float32)
     _walk(
@@ -158,9 +164,9 @@ def _over_rows(
     shape, cell = scan.weight.shape[:3], scan.kernel_cell
     width = scan.tile_width
     inner = feature_tile(features, rows_beside(width, scan.x.itemsize))
-    across = triton.cdiv(features, inner)
+    across = cdiv(features, inner)
     # About two programs for each multiprocessor of a large GPU, but some work for each of them.
-    splits = max(1, min(256 // (scan.head_parts * across), triton.cdiv(steps * batch, 512)))
+    splits = max(1, min(256 // (scan.head_parts * across), cdiv(steps * batch, 512)))
     light = cell.drives < 4 and scan.x.itemsize == 2  # else 4 warps spill
     deep = max(16, min(128, 65536 // (4 ** (cell.drives > 1) * width * scan.x.itemsize)))
     total = scan.empty(splits, *shape, features, dtype=torch.float32)
@@ -183,7 +189,7 @@ def input_gradient(scan: Pass, work: Tensor) -> Tensor:
     grad = torch.empty_like(scan.x)
     rows, block = 64, feature_tile(columns, 128 // scan.x.itemsize)
     inner = feature_tile(scan.features, 512 // scan.x.itemsize)
-    grid = (triton.cdiv(steps * batch, rows), triton.cdiv(scan.features, inner))
+    grid = (cdiv(steps * batch, rows), cdiv(scan.features, inner))
     input_gradient_kernel[grid](
         work, scan.weight, scan.lists.index, scan.lists.first, grad, steps, batch, heads,
         scan.features, J=columns, KD=work.shape[1] * scan.width, BM=rows, BJ=block, BI=inner,
@@ -204,17 +210,33 @@ def gate_gradient(
     steps, batch, heads = scan.sizes
     units = scan.gate.shape[-1]
     tile = batch_tile(batch, scan.tile_rows)
-    tiles = triton.cdiv(batch, tile)
+    tiles = cdiv(batch, tile)
     lists = scan.gate.shape[1]
     lead = scan.head_parts // heads if units == 1 else 1
     lead *= tiles if scan.lists.shared else 1
     grad = scan.empty(lead, steps, lists, heads, units, dtype=torch.float32)
-    gate_kernel[(scan.head_parts * tiles * steps,)](
-        scan.x, scan.weight, scan.bias, scan.recurrent, scan.unit, scan.optional(scan.decay),
-        scan.lists.time, scan.lists.index, scan.lists.first, scan.optional(scan.lengths),
-        scan.optional(relevant), suffix, states, inflow, tail, grad, *scan.sizes, scan.features,
-        BI=scan.tile_depth_of(scan.features), CHUNK=scan.chunk, GATE_UNITS=units,
-        HAS_LENGTHS=scan.lengths is not None, HAS_RELEVANT=relevant is not None,
-        **scan.parallel(tile), num_warps=8 if tile > 32 else 4, num_stages=3,
-    )  # fmt: skip
+    # Each of many narrow heads would read x for products too small to be worth it. Torch makes
+    # them for all heads at once, unless few of them are wanted.
+    apart = relevant is None and scan.width <= NARROW
+    matrix = scan.weight.flatten(0, 2)
+    at_once = _steps_at_once(scan.x, len(matrix)) if apart else steps
+    for start in range(0, steps, at_once):
+        x = scan.x[start : start + at_once]
+        drives = linear(x, matrix) if apart else x
+        gate_kernel[(scan.head_parts * tiles * x.shape[0],)](
+            scan.x, drives, scan.weight, scan.bias, scan.recurrent, scan.unit,
+            scan.optional(scan.decay), scan.lists.time, scan.lists.index, scan.lists.first,
+            scan.optional(scan.lengths), scan.optional(relevant), suffix, states, inflow, tail,
+            grad, start, *scan.sizes, scan.features,
+            BI=scan.tile_depth_of(scan.features), CHUNK=scan.chunk, GATE_UNITS=units,
+            HAS_LENGTHS=scan.lengths is not None, HAS_RELEVANT=relevant is not None,
+            HAS_DRIVE=apart, **scan.parallel(tile), num_warps=8 if tile > 32 else 4,
+            num_stages=3,
+        )  # fmt: skip
     return grad.sum(0) if lead > 1 else grad[0]
+
+
+def _steps_at_once(x: Tensor, columns: int) -> int:
+    """Steps whose ``columns`` products take no more room than x, unless that is very little."""
+    steps, batch, features = x.shape
+    return max(cdiv(steps * features, columns), cdiv(PRODUCTS, batch * columns))

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ...eager import cdiv, next_power_of_2
 from ..contract import open_heads
 
 
@@ -106,8 +107,8 @@ def make_lists(gate: Tensor, room: int | None) -> tuple[Lists, Tensor | None]:
     index = torch.empty((steps, lists, heads), dtype=torch.int32, device=device)
     count = torch.empty((lists, heads), dtype=torch.int32, device=device)
     first = torch.empty(columns + 1, dtype=torch.int64, device=device)
-    wide = min(triton.next_power_of_2(columns), 32)
-    index_kernel[(triton.cdiv(columns, wide),)](
+    wide = min(next_power_of_2(columns), 32)
+    index_kernel[(cdiv(columns, wide),)](
         is_open, index, count, steps, columns, BC=wide, TC=4096 // wide
     )
     first_kernel[(1,)](count, first, lists, heads, BLOCK=1024)
@@ -121,7 +122,7 @@ def make_lists(gate: Tensor, room: int | None) -> tuple[Lists, Tensor | None]:
     time = torch.empty(room, dtype=torch.int32, device=device)
     shared = lists == 1
     sequence = torch.empty(0 if shared else room, dtype=torch.int32, device=device)
-    time_kernel[(triton.cdiv(steps, 1024 // wide) * triton.cdiv(columns, wide),)](
+    time_kernel[(cdiv(steps, 1024 // wide) * cdiv(columns, wide),)](
         index, first, time, sequence, steps, lists, heads, SHARED=shared, BC=wide, TC=1024 // wide
     )
     return Lists(index, time, sequence, first), fits

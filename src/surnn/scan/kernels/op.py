@@ -254,6 +254,7 @@ class EagerScan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, *inputs):
+        inputs = *(v.contiguous() for v in inputs[:6]), *inputs[6:]  # for both passes at once
         output = forward_pass(*inputs)
         _save(ctx, inputs, output)
         return output[:2]

@@ -8,11 +8,10 @@ from functools import cached_property
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from ...cells import get_cell
-from ...eager import is_interpreted
+from ...eager import cdiv, is_interpreted, next_power_of_2
 from .cells import KernelCell, kernel_cell
 from .lists import Lists
 
@@ -93,12 +92,12 @@ class Pass:
     @property
     def head_parts(self) -> int:
         """Programs for all units of all heads."""
-        return self.sizes[2] * triton.cdiv(self.width, self.tile_width)
+        return self.sizes[2] * cdiv(self.width, self.tile_width)
 
     @property
     def walks(self) -> int:
         """Of the serial kernels: a head's list, for a tile of sequences."""
-        return triton.cdiv(self.sizes[1], WALKED) * self.sizes[2]
+        return cdiv(self.sizes[1], WALKED) * self.sizes[2]
 
     def walking(self) -> dict[str, Any]:
         """Constants of the serial kernels."""
@@ -111,7 +110,7 @@ class Pass:
             **self.kernel_cell.meta(),
             **self._common(part),
             "KD": whole,
-            "TEAM": triton.cdiv(self.width, part),
+            "TEAM": cdiv(self.width, part),
             "BT": WALKED,
             "MASKED": not self.binary or self.gate.shape[-1] > 1,
             "GATE_UNITS": self.gate.shape[-1],
@@ -148,7 +147,7 @@ class Pass:
 
 def padded(width: int) -> int:
     """Tile width of a head: tensor cores take 16 at least, tiles are powers of two."""
-    return max(16, triton.next_power_of_2(width))
+    return max(16, next_power_of_2(width))
 
 
 @torch.compiler.assume_constant_result
@@ -190,11 +189,11 @@ def part_of_head(drives: int, width: int, dtype: torch.dtype, device: torch.devi
 
 
 def batch_tile(batch: int, most: int) -> int:
-    return min(most, max(16, triton.next_power_of_2(batch)))
+    return min(most, max(16, next_power_of_2(batch)))
 
 
 def feature_tile(features: int, most: int) -> int:
-    return min(most, max(16, triton.next_power_of_2(features)))
+    return min(most, max(16, next_power_of_2(features)))
 
 
 def rows_beside(width: int, itemsize: int) -> int:
