@@ -1,5 +1,7 @@
 """ListOps and Pathfinder: against evaluators of their own."""
 
+from random import Random
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,8 @@ from surnn.tasks import listops_trees
 from surnn.tasks.listops import ListOps
 from surnn.tasks.listops_trees import MOST_ARGUMENTS, expressions, grow, lengths
 from surnn.tasks.pathfinder import Pathfinder
-from surnn.tasks.pathfinder_draw import ANGLE, DEGREES, LENGTH, shrink
-from surnn.tasks.pathfinder_snakes import Scene, images, render, scenes
+from surnn.tasks.pathfinder_draw import ANGLE, DEGREES, LENGTH, TURNS, shrink
+from surnn.tasks.pathfinder_snakes import ADVANCE, TO_PIVOT, Scene, images, render, scenes
 
 # ---------------------------------------------------------------- listops
 
@@ -50,6 +52,32 @@ def test_listops_answers_are_right():
         operators |= set(tokens)
     assert max(depths) == 10
     assert operators == set(range(2, 18))
+
+
+def tree_by_tree(random: Random, depth: int = 1) -> tuple[int, int]:
+    """Value and length of a random expression, by the words of the definition."""
+    if depth == 10 or random.random() >= 0.25:
+        return random.randrange(10), 1
+    parts = [tree_by_tree(random, depth + 1) for _ in range(random.randint(2, 10))]
+    values = sorted(value for value, _ in parts)
+    middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) // 2
+    value = random.choice([values[0], values[-1], middle, sum(values) % 10])
+    return value, 2 + sum(length for _, length in parts)
+
+
+def test_listops_is_distributed_as_its_definition_says():
+    random, trees = Random(1), 8000
+    drawn = [tree_by_tree(random) for _ in range(trees)]
+    defined = [(value, length) for value, length in drawn if 500 < length < 2000]
+    values, length = np.array(defined).T
+    made = expressions(4000, seed=1)
+    found = np.diff(made["offsets"]) - 1
+    assert len(defined) / trees == pytest.approx(0.082, abs=0.01)
+    error = length.std() / len(length) ** 0.5
+    assert found.mean() == pytest.approx(length.mean(), abs=3 * error)
+    assert found.std() == pytest.approx(length.std(), abs=3 * error)
+    shares = [np.bincount(v, minlength=10) / len(v) for v in (values, made["labels"])]
+    assert abs(shares[0] - shares[1]).max() < 0.05
 
 
 def test_listops_has_the_published_statistics():
@@ -136,6 +164,39 @@ def test_the_label_says_whether_both_markers_are_on_one_snake(scene):
     assert (begins.sum(1) == 1).all()
     assert (ends.sum(1) == 1).all()
     assert np.array_equal((begins == ends).all(1), scene.labels == 1)
+
+
+def ends_of_traces(scene: Scene, image: int) -> set[tuple[int, int]]:
+    """Where one comes to from the first marker by way of 13 further paddles.
+
+    All paddles of the image in one heap, distractors among them; wherever several could be the
+    next by the rule of growth (a pivot straight ahead, a head about it), all are followed.
+    """
+    there = scene.present[image]
+    points = [scene.points[image], scene.distractor_points[image][there]]
+    directions = [scene.directions[image], scene.distractor_directions[image][there]]
+    points = np.concatenate([p.reshape(-1, 2) for p in points])
+    directions = np.concatenate([d.reshape(-1) for d in directions])
+    first = directions < DEGREES  # of its snake, so after no other
+    pivots = points - TURNS[np.where(first, 0, directions - DEGREES)]
+    pivots[first] = -99
+    begins = (points == scene.markers[image, 0]).all(1) & first
+    traces = {(int(n), tuple(points[n] + TO_PIVOT[directions[n]])) for n in np.flatnonzero(begins)}
+    for _ in range(13):
+        ahead = [(n, pivot + ADVANCE[directions[n]]) for n, pivot in traces]
+        traces = {
+            (int(m), tuple(pivot)) for n, pivot in ahead
+            for m in np.flatnonzero((pivots == pivot).all(1))
+        }  # fmt: skip
+    return {tuple(points[n]) for n, _ in traces}
+
+
+def test_labels_are_what_tracing_finds(scene):
+    """As one who looks at the picture does: from one marker along the dashes to the other."""
+    for image, label in enumerate(scene.labels):
+        ends = ends_of_traces(scene, image)
+        assert ends  # the snake is whole
+        assert (tuple(scene.markers[image, 1]) in ends) == (label == 1)
 
 
 def test_snakes_are_whole_and_clear_of_one_another(scene):
