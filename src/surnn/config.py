@@ -238,7 +238,7 @@ class TrainConfig:
     anneal: tuple[float, float] | None = None
     """Shares of the updates between which sampled gates harden."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16: autocast; gates and states stay float32."""
+    """bfloat16: autocast, on a GPU; gates and states stay float32."""
     accumulate: int = 1
     """Parts that a batch is taken in."""
     evaluate_every: int = 200
@@ -252,13 +252,18 @@ class TrainConfig:
     log_every: int = 20
     """Updates between lines of the log."""
     minutes: float | None = None
-    """Time after which training stops, cleanly; it can be resumed."""
+    """Time for the whole run: rates follow the clock if it is ahead of the updates, so that they
+    come to their end, with a last evaluation, in time."""
     seed: int = 0
     """Of weights, batches and sampled gates."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto is cuda where there is one."""
     compile: bool = False
     """By torch.compile."""
+    cuda_graph: bool = False
+    """Capture an update once and replay it; for batches of one shape, on one GPU."""
+    shard: bool = False
+    """Divide weights and optimizer among the processes, block by block (FSDP2)."""
     tensorboard: bool = False
     """Write what is logged for TensorBoard too, into the run's folder."""
 
