@@ -98,12 +98,28 @@ def test_listops_has_the_published_statistics():
 
 
 def test_expressions_that_come_twice_are_kept_once(monkeypatch):
-    chunk = listops_trees.some_expressions(np.random.default_rng(0))
-    other = listops_trees.some_expressions(np.random.default_rng(1))
-    chunks = iter([chunk, chunk, other])
-    monkeypatch.setattr(listops_trees, "some_expressions", lambda _: next(chunks))
-    labels = expressions(len(chunk[2]) + 5, seed=0)["labels"]
-    assert labels.tolist() == [*chunk[2], *other[2][:5]]
+    one, other = (
+        listops_trees.some_expressions(np.random.default_rng(seed), 501, 1999) for seed in (0, 1)
+    )
+    both = (
+        np.concatenate([one[0], other[0]]),
+        np.concatenate([one[1], one[1][-1] + other[1][1:]]),
+        np.concatenate([one[2], other[2]]),
+    )
+    chunks = iter([one, both])
+    monkeypatch.setattr(listops_trees, "some_expressions", lambda *_: next(chunks))
+    labels = expressions(len(one[2]) + 5, seed=0)["labels"]
+    assert labels.tolist() == [*one[2], *other[2][:5]]
+
+
+def test_expressions_may_be_short():
+    made = expressions(500, seed=0, shortest=4, longest=12)
+    length = np.diff(made["offsets"]) - 1
+    assert set(length.tolist()) == set(range(4, 13))
+    for n, tokens in enumerate(np.split(made["tokens"], made["offsets"][1:-1])):
+        assert work_out(tokens.tolist())[0] == made["labels"][n]
+    with pytest.raises(ValueError, match="no new expression of 1 to 1 tokens after the first 10"):
+        expressions(11, seed=0, shortest=1, longest=1)
 
 
 def test_more_expressions_begin_with_the_fewer():

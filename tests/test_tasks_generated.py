@@ -176,6 +176,7 @@ def test_the_right_answer_scores_best(task):
         (lambda: MackeyGlass(series=6), "series is 6; expected a multiple of 4"),
         (lambda: MackeyGlass(control="none"), "control is 'none'; expected one of forecast"),  # type: ignore[arg-type]
         (lambda: ListOps(valid=0), "valid is 0; expected at least 1"),
+        (lambda: ListOps(shortest=9, longest=8), "1 <= shortest <= longest, got 9 and 8"),
         (lambda: Pathfinder(images=15), "images is 15; expected a multiple of 10"),
     ],
 )

@@ -22,8 +22,6 @@ VOCABULARY = 18
 DEEPEST = 10
 MOST_ARGUMENTS = 10
 OPERATOR_SHARE = 0.25
-SHORTEST, LONGEST = 501, 1999
-"""Tokens of an expression, its end token not counted."""
 TREES = 20_000
 """Grown at a time, most of them far too short. Part of what the data is: do not change."""
 
@@ -120,31 +118,47 @@ def write(levels: list[Level], sizes: list[np.ndarray]) -> tuple[np.ndarray, np.
     return tokens, offsets
 
 
-def some_expressions(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def some_expressions(
+    random: np.random.Generator, shortest: int, longest: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Tokens, offsets and answers of the right-sized among ``TREES`` random trees."""
     levels = grow(random, TREES)
     size = lengths(levels)[0]
-    levels = keep(levels, (size >= SHORTEST) & (size <= LONGEST))
+    levels = keep(levels, (size >= shortest) & (size <= longest))
     evaluate(levels)
     tokens, offsets = write(levels, lengths(levels))
     return tokens, offsets, levels[0].value.astype(np.uint8)
 
 
-def expressions(count: int, seed: int, progress: Progress | None = None) -> Arrays:
+def expressions(
+    count: int,
+    seed: int,
+    progress: Progress | None = None,
+    *,
+    shortest: int = 501,
+    longest: int = 1999,
+) -> Arrays:
     """``count`` distinct expressions: ``tokens`` one after the other, ``offsets`` [count + 1] and
-    ``labels`` [count]. The first ones do not depend on how many are asked for."""
+    ``labels`` [count]. The first ones do not depend on how many are asked for. Lengths do not count
+    the end token."""
     random = np.random.default_rng(seed)
     seen: set[bytes] = set()
     pieces: list[np.ndarray] = []
     labels: list[int] = []
     while len(pieces) < count:
-        tokens, offsets, values = some_expressions(random)
+        before = len(pieces)
+        tokens, offsets, values = some_expressions(random, shortest, longest)
         for piece, label in zip(np.split(tokens, offsets[1:-1]), values, strict=True):
             digest = hashlib.blake2b(piece.tobytes(), digest_size=16).digest()
             if digest not in seen and len(pieces) < count:
                 seen.add(digest)
                 pieces.append(piece)
                 labels.append(int(label))
+        if len(pieces) == before:
+            raise ValueError(
+                f"{TREES:,} trees held no new expression of {shortest} to {longest} tokens after "
+                f"the first {before:,}; ask for fewer or for longer ones"
+            )
         if progress is not None:
             progress(len(pieces), count)
     offsets = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])])
