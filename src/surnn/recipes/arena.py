@@ -1,0 +1,129 @@
+"""Long Range Arena: Table 2, five tasks by what stands in the blocks.
+
+Six causal layers of 256, as the paper has it. The rows from the literature see the whole sequence
+(Transformer, the later S4); those beside ours here are causal too. ``lra-X-s4d`` has the sizes and
+rates of S4's first release.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
+
+from ..config import ModelConfig, ModelKind, RunConfig
+from ..tasks import load_task
+from .base import CLOCK, Shorten, add, epochs, frozen, recipe, sigmoid, transformer, with_task
+
+TABLE = "Table 2"
+Row = Literal["binary", "sigmoid", "transformer", "s4d", "frozen", "gru", "mingru"]
+
+
+@dataclass(frozen=True)
+class Arena:
+    """One of the five tasks, and how it is trained."""
+
+    task: str
+    about: str
+    sequences: int
+    batch: int
+    epochs: int
+    paper: tuple[float | None, float, float, float]
+    """suGRU (binary), suGRU (sigmoid), Transformer, S4."""
+    s4: dict[str, Any]
+    """S4's sizes."""
+    s4_training: tuple[float, float, int, int]
+    """S4's learning rate, weight decay, batch and epochs."""
+    dropout: float = 0.0
+    options: dict[str, Any] = field(default_factory=dict)
+    shorten: Shorten | None = None
+
+
+TASKS = {
+    "listops": Arena(
+        "listops", "Nested operations on lists of digits", 96_000, 128, 40,
+        (0.4493, 0.3945, 0.3637, 0.5960),
+        {"layers": 6, "width": 128, "prenorm": False}, (0.01, 0.01, 50, 50),
+    ),
+    "text": Arena(
+        "lra_text", "Film reviews, byte by byte", 22_500, 64, 32,
+        (0.6442, 0.6417, 0.6427, 0.8682),
+        {"layers": 4, "width": 128, "pool": "last", "dropout": 0.0}, (0.01, 0.0, 50, 40),
+        dropout=0.1, shorten=with_task(max_length=2048),
+    ),
+    "retrieval": Arena(
+        "lra_retrieval", "Does one paper cite the other", 147_086, 64, 20,
+        (0.7754, 0.6323, 0.5746, 0.9090),
+        {"layers": 6, "width": 256}, (0.002, 0.0, 64, 25),
+        shorten=with_task(max_length=1000),
+    ),
+    "image": Arena(
+        "lra_image", "Grey CIFAR-10, pixel by pixel", 45_000, 128, 200,
+        (0.7121, 0.5692, 0.4244, 0.8865),
+        {"layers": 6, "width": 512, "prenorm": False, "dropout": 0.2, "tied_dropout": True},
+        (0.004, 0.01, 50, 100), dropout=0.1,
+    ),
+    "pathfinder": Arena(
+        "pathfinder", "Are the two dots on one line", 160_000, 256, 200,
+        (0.8492, 0.7345, 0.7140, 0.9420),
+        {"layers": 6, "width": 256, "dropout": 0.1, "pool": "last"}, (0.004, 0.0, 100, 200),
+        shorten=with_task(images=40_000),
+    ),
+}  # fmt: skip
+
+
+def binary(name: str) -> RunConfig:
+    """SuGRU, 32 heads of 16 in each of six blocks."""
+    arena = TASKS[name]
+    model = ModelConfig(layers=6, width=256, expand=2, groups=4, dropout=arena.dropout, pool="mean")
+    train = epochs(
+        arena.epochs, arena.sequences, arena.batch, learning_rate=1e-3, weight_decay=0.01
+    )
+    return RunConfig(load_task(arena.task)(**arena.options), model, CLOCK, train)
+
+
+def s4d(name: str) -> RunConfig:
+    """Diagonal state-space layers, as S4's first, causal release was trained."""
+    arena = TASKS[name]
+    rate, decay, batch, count = arena.s4_training
+    train = epochs(count, arena.sequences, batch, learning_rate=rate, weight_decay=decay)
+    model = ModelConfig("s4d", **{"norm": "batch", "pool": "mean", **arena.s4})
+    return RunConfig(load_task(arena.task)(**arena.options), model, train=train)
+
+
+def other(name: str, kind: ModelKind) -> RunConfig:
+    """Another layer in the same blocks."""
+    return binary(name).beside(kind)
+
+
+def changed(name: str, change: Callable[[RunConfig], RunConfig]) -> RunConfig:
+    """Ours with something changed."""
+    return change(binary(name))
+
+
+ROWS: dict[Row, tuple[str, Callable[[str], RunConfig], str]] = {
+    "binary": ("suGRU(binary)", binary, ""),
+    "sigmoid": ("suGRU(sigmoid)", partial(changed, change=sigmoid), "gates that are sigmoids"),
+    "transformer": ("Transformer", partial(changed, change=transformer), "causal attention"),
+    "s4d": ("S4", s4d, "diagonal state-space layers"),
+    "frozen": ("", partial(changed, change=frozen), "rhythms that are not trained"),
+    "gru": ("", partial(other, kind="gru"), "GRUs in the same blocks"),
+    "mingru": ("", partial(other, kind="mingru"), "minGRUs in the same blocks"),
+}
+for _name, _arena in TASKS.items():
+    for _number, (_row, (_called, _make, _what)) in enumerate(ROWS.items()):
+        _commented_out = _name == "image" and _row == "binary"
+        add(
+            f"lra-{_name}" + ("" if _row == "binary" else f"-{_row}"),
+            partial(_make, _name),
+            _arena.about + (f": {_what}." if _what else "."),
+            where=TABLE if _called else "",
+            called=_called + (" (commented out)" if _commented_out else ""),
+            paper=_arena.paper[_number] if _called else None,
+            shorten=_arena.shorten,
+        )
+
+
+@recipe(TABLE, "suGRU(binary)", 0.8637)
+def lra_image_colour() -> RunConfig:
+    """CIFAR-10 in colour, with crops and flips: what the printed number may be of."""
+    return replace(binary("image"), task=load_task("lra_image")(grey=False, augment="crop_flip"))

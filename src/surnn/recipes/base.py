@@ -1,0 +1,107 @@
+"""What a recipe is, and the parts that several share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..config import GateConfig, ModelConfig, RunConfig, TrainConfig
+
+Make = Callable[[], RunConfig]
+Shorten = Callable[[RunConfig], RunConfig]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A run with a name."""
+
+    name: str
+    make: Make
+    about: str
+    """In a line."""
+    where: str = ""
+    """Table or figure of the paper; empty for what is not in there."""
+    called: str = ""
+    """As the paper calls the row."""
+    paper: float | None = None
+    """The paper's number for the metric on the test set; None where it gives none."""
+    shorten: Shorten | None = None
+    """How the run is made smaller where its full size says little after some minutes."""
+
+    def __call__(self) -> RunConfig:
+        """The whole configuration, at full size."""
+        return self.make()
+
+    def in_budget(self, minutes: float) -> RunConfig:
+        """The same in some minutes, if need be smaller. The learning rate follows the time."""
+        config = self.make()
+        if self.shorten is not None:
+            config = self.shorten(config)
+        return replace(config, train=replace(config.train, minutes=minutes))
+
+
+RECIPES: dict[str, Recipe] = {}
+
+
+def add(name: str, make: Make, about: str, **known: Any) -> None:
+    """Make a recipe known. ``known``: see :class:`Recipe`."""
+    if name in RECIPES:
+        raise ValueError(f"there are two recipes named {name!r}")
+    RECIPES[name] = Recipe(name, make, about, **known)
+
+
+def recipe(
+    where: str = "",
+    called: str = "",
+    paper: float | None = None,
+    *,
+    shorten: Shorten | None = None,
+) -> Callable[[Make], Make]:
+    """Make a function known by its name, with dashes; its text's first line says what it is."""
+
+    def enter(function: Make) -> Make:
+        name, about = function.__name__.replace("_", "-"), (function.__doc__ or "").splitlines()[0]
+        add(name, function, about, where=where, called=called, paper=paper, shorten=shorten)
+        return function
+
+    return enter
+
+
+def with_task(**options: Any) -> Shorten:
+    """Shorten a run by other options of its task."""
+    return lambda config: replace(config, task=replace(config.task, **options))
+
+
+# ---------------------------------------------------------------------------- parts
+
+CLOCK = GateConfig(rate=0.1)
+"""A learned rhythm for each head, the form that trains fastest."""
+WIDE = ModelConfig(layers=3, width=256, expand=2, groups=4, dropout=0.1)
+"""Residual blocks around 32 heads of 16."""
+
+
+def epochs(count: int, sequences: int, batch: int, **options: Any) -> TrainConfig:
+    """Training for so many epochs, each followed by an evaluation and a checkpoint."""
+    steps = sequences // batch
+    return TrainConfig(
+        **{
+            "steps": count * steps, "batch": batch, "learning_rate": 2e-3, "warmup": 200,
+            "hold": 0.6, "evaluate_every": steps, "checkpoint_every": steps,
+            "precision": "bfloat16", **options,
+        }
+    )  # fmt: skip
+
+
+def frozen(config: RunConfig) -> RunConfig:
+    """The same with the rhythms it began with."""
+    return replace(config, gate=replace(config.gate, frozen=True))
+
+
+def sigmoid(config: RunConfig) -> RunConfig:
+    """The same with g = σ(a), which neither opens nor closes."""
+    return replace(config, gate=replace(config.gate, mode="soft", slope=1.0))
+
+
+def transformer(config: RunConfig) -> RunConfig:
+    """The same with attention and feed-forward networks; slower to warm up."""
+    train = replace(config.train, learning_rate=min(config.train.learning_rate, 1e-3), warmup=1000)
+    return replace(config.beside("transformer"), train=train)

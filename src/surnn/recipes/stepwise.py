@@ -1,0 +1,148 @@
+"""psMNIST step by step: Table A1, without blocks, one dense head with a gate for each unit.
+
+Table A1(a): two layers of 256, NRU's permutation, split and training (50,000 updates of 100).
+Table A1(b): adaptive spiking neurons, 64-256-256, torch's permutation of seed 0. (The last layer
+of the networks it is compared with has no recurrence; ours has.)
+"""
+
+from dataclasses import replace
+
+from ..config import GateConfig, ModelConfig, ModelKind, RunConfig, TrainConfig
+from ..tasks.mnist import PermutedMnist, SpikingPermutedMnist
+from .base import epochs, recipe, sigmoid
+
+TABLE, SPIKING = "Table A1(a)", "Table A1(b)"
+RHYTHM = GateConfig(rate=0.1, granularity="unit", frequencies=256, min_period=4.0)
+"""As many sinusoids as units, as in the paper."""
+
+
+def row(gate: GateConfig = RHYTHM, kind: ModelKind = "sugru") -> RunConfig:
+    """Any of the rows with gates."""
+    model = ModelConfig(kind, layers=2, width=256, heads=1, block="stack")
+    train = TrainConfig(
+        steps=50_000, batch=100, learning_rate=1e-3, warmup=200, hold=0.6, evaluate_every=500,
+        precision="bfloat16",
+    )  # fmt: skip
+    return RunConfig(PermutedMnist(permutation="nru"), model, gate, train)
+
+
+# ---------------------------------------------------------------------------- cells
+
+
+@recipe(TABLE, "su-GRU", 0.9821)
+def psmnist_stepwise() -> RunConfig:
+    """SuGRU, a learned rhythm for each unit."""
+    return row()
+
+
+@recipe(TABLE, "su-RNN", 0.9776)
+def psmnist_stepwise_surnn() -> RunConfig:
+    """SuRNN."""
+    return row(kind="surnn")
+
+
+@recipe(TABLE, "su-LSTM", 0.9764)
+def psmnist_stepwise_sulstm() -> RunConfig:
+    """SuLSTM."""
+    return row(kind="sulstm")
+
+
+@recipe(TABLE, "GRU", 0.9239)
+def psmnist_stepwise_gru() -> RunConfig:
+    """The GRU in the same training (the paper's number is of a smaller one)."""
+    return row().beside("gru")
+
+
+@recipe(TABLE, "LSTM", 0.8986)
+def psmnist_stepwise_lstm() -> RunConfig:
+    """The LSTM."""
+    return row().beside("lstm")
+
+
+@recipe(TABLE, "LSTM-chrono", 0.8843)
+def psmnist_stepwise_lstm_chrono() -> RunConfig:
+    """The LSTM that is told to hold on."""
+    return row().beside("lstm", chrono=True)
+
+
+@recipe()
+def psmnist_stepwise_gru_chrono() -> RunConfig:
+    """The GRU that is told to hold on."""
+    return row().beside("gru", chrono=True)
+
+
+@recipe(TABLE, "RNN-orth", 0.8926)
+def psmnist_stepwise_rnn() -> RunConfig:
+    """The RNN with orthogonal weights: SuRNN, always open."""
+    return row(GateConfig("open"), "surnn")
+
+
+# ---------------------------------------------------------------------------- gates
+
+
+@recipe(TABLE, "su-GRU(fixed random Rhy)", 0.9773)
+def psmnist_stepwise_frozen() -> RunConfig:
+    """A random rhythm that is never trained, biases drawn from N(0, 0.5)."""
+    return row(replace(RHYTHM, kind="fixed_rhythm", rate=None))
+
+
+@recipe(TABLE, "su-GRU(every 3 steps)", 0.10)
+def psmnist_stepwise_every_3() -> RunConfig:
+    """All units at every third step."""
+    return row(GateConfig("every_n", n=3))
+
+
+@recipe(TABLE, "su-GRU(fixed random)", 0.10)
+def psmnist_stepwise_random() -> RunConfig:
+    """A coin for every step and unit, tossed once."""
+    return row(GateConfig("fixed_random", rate=0.5))
+
+
+@recipe(TABLE, "su-GRU(x>0): nan")
+def psmnist_stepwise_positive() -> RunConfig:
+    """All units of both layers where the pixel is not black."""
+    return row(GateConfig("threshold"))
+
+
+@recipe(TABLE, "su-GRU(learnable N*T)", 0.1325)
+def psmnist_stepwise_table() -> RunConfig:
+    """A free logit for every step and unit."""
+    return row(GateConfig("table", rate=0.5, granularity="unit"))
+
+
+@recipe()
+def psmnist_stepwise_sigmoid() -> RunConfig:
+    """Gates that are sigmoids (the paper has that row for the Arena only)."""
+    return sigmoid(row())
+
+
+# ---------------------------------------------------------------------------- spikes
+
+
+@recipe(SPIKING, "su-SNN", 0.9733)
+def spiking_psmnist() -> RunConfig:
+    """Adaptive spiking neurons with learned rhythms."""
+    gate = GateConfig(rate=0.1, granularity="unit")
+    train = epochs(150, 54_000, 256, learning_rate=5e-3, precision="float32")
+    model = ModelConfig("susnn", widths=(64, 256, 256), heads=1, block="stack", pool="mean")
+    return RunConfig(SpikingPermutedMnist(), model, gate, train)
+
+
+@recipe()
+def spiking_psmnist_open() -> RunConfig:
+    """The same neurons without gates."""
+    return replace(spiking_psmnist(), gate=GateConfig("open"))
+
+
+@recipe()
+def spiking_psmnist_frozen() -> RunConfig:
+    """With random rhythms that are never trained."""
+    config = spiking_psmnist()
+    return replace(config, gate=replace(config.gate, frozen=True))
+
+
+@recipe()
+def spiking_psmnist_adapting() -> RunConfig:
+    """With an adaptation that goes on while the membrane is carried."""
+    config = spiking_psmnist()
+    return replace(config, model=replace(config.model, adaptation_goes_on=True))

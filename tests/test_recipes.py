@@ -1,0 +1,169 @@
+"""Recipes: whole, buildable without data, and of the sizes that the protocols state."""
+
+import pytest
+import torch
+
+from surnn.config import RunConfig
+from surnn.models import SequenceModel
+from surnn.recipes import RECIPES
+from surnn.tasks import Tokens, Values
+from surnn.tasks.mackey_glass import MackeyGlass
+
+
+def build(config: RunConfig) -> SequenceModel:
+    """The model at full size, on no device."""
+    task = config.task
+    with torch.device("meta"):
+        return SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
+
+
+def parameters(name: str, gates: bool = True) -> int:
+    model = build(RECIPES[name]())
+    own = {id(p) for p in model.gate_parameters()}
+    return sum(p.numel() for p in model.parameters() if gates or id(p) not in own)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_whole(name):
+    recipe = RECIPES[name]
+    config, brief = recipe(), recipe.in_budget(10)
+    assert recipe.about.endswith(".")
+    assert recipe.called or recipe.paper is None
+    assert bool(recipe.where) == bool(recipe.called)
+    assert config.train.steps > config.train.warmup
+    assert config.train.minutes is None
+    assert brief.train.minutes == 10
+    assert brief.task.steps <= config.task.steps
+    assert (brief.task.input, brief.task.output) == (config.task.input, config.task.output)
+
+
+# Models of the same build are built once: full sizes take their time.
+BUILDS = {
+    (c.model, c.gate, c.task.input, c.task.output, c.task.steps): name
+    for name, c in ((name, recipe()) for name, recipe in RECIPES.items())
+}
+
+
+@pytest.mark.parametrize("name", BUILDS.values())
+def test_every_recipe_builds(name):
+    config = RECIPES[name]()
+    model, task = build(config), config.task
+    gates = [gate for layer in model.selective_layers() for gate in layer.gates]
+    assert all(getattr(gate, "horizon", task.steps) == task.steps for gate in gates)
+    assert {gate.mode for gate in gates} <= {"hard", "soft", "sampled"}
+    depth = len(config.model.widths or ()) or config.model.layers
+    assert len(gates) in (0, depth)
+
+
+def test_names_are_unique_and_ordered_by_the_paper():
+    places = [r.where for r in RECIPES.values() if r.where]
+    firsts = list(dict.fromkeys(places))
+    assert firsts == [
+        "Figure 2b", "Figure A3, text", "Table 2", "Table 3", "Table 5", "Table A1(a)",
+        "Table A1(b)", "Figure A8",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("psmnist-stepwise-gru", 596_234),
+        ("mackey-glass-10-gru", 49_729),
+        ("mackey-glass-10-lstm", 66_289),
+    ],
+)
+def test_parameters_are_those_of_the_protocol(name, count):
+    assert parameters(name) == count
+
+
+def test_gates_add_what_the_protocol_says():
+    """2 HK + H for each layer, beside a network that is otherwise the GRU's."""
+    assert parameters("psmnist-stepwise", gates=False) == 596_234
+    assert parameters("psmnist-stepwise") - 596_234 == 2 * 131_328
+    assert parameters("mackey-glass-10", gates=False) == 49_729
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "given", "wanted"),
+    [
+        ("copying-5000", 5020, Values(9), 10),
+        ("selective-copy", 4112, Tokens(16), 16),
+        ("lra-listops", 2000, Tokens(18), 10),
+        ("lra-text", 4096, Tokens(256), 2),
+        ("lra-retrieval", 4000, Tokens(256), 2),
+        ("lra-image", 1024, Values(1), 10),
+        ("lra-image-colour", 1024, Values(3), 10),
+        ("lra-pathfinder", 1024, Values(1), 2),
+        ("smnist", 784, Values(1), 10),
+        ("scifar", 1024, Values(3), 10),
+        ("mackey-glass", 5000, Values(1), 7),
+        ("mackey-glass-1000", 5000, Values(1), 1),
+        ("enwik8", 1024, Tokens(256), 256),
+    ],
+)
+def test_shapes_are_those_of_the_protocol(name, steps, given, wanted):
+    task = RECIPES[name]().task
+    assert (task.steps, task.input, task.output.size) == (steps, given, wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "permutation"),
+    [
+        ("psmnist", "bitreversal"),
+        ("psmnist-torch0", "torch0"),
+        ("psmnist-stepwise", "nru"),
+        ("psmnist-stepwise-every-3", "nru"),
+        ("spiking-psmnist", "torch0"),
+    ],
+)
+def test_each_table_has_its_permutation(name, permutation):
+    assert RECIPES[name]().task.permutation == permutation
+
+
+def test_one_pass_models_have_32_heads_of_16():
+    for name in ("smnist", "psmnist", "scifar", "lra-image"):
+        for layer in build(RECIPES[name]()).selective_layers():
+            assert (layer.heads, layer.head_size, layer.gates[0].width) == (32, 16, 32)
+
+
+def test_stepwise_models_are_dense_with_a_gate_for_each_unit():
+    (layer,) = build(RECIPES["psmnist-stepwise"]()).selective_layers()
+    assert (layer.num_layers, layer.heads) == (2, 1)
+    assert [gate.width for gate in layer.gates] == [256, 256]
+    assert [gate.frequencies for gate in layer.gates] == [256, 256]
+    train = RECIPES["psmnist-stepwise"]().train
+    assert (train.steps, train.batch) == (50_000, 100)  # NRU's: 100 epochs of 500
+
+
+def test_spiking_layers_have_64_256_256_units():
+    layers = build(RECIPES["spiking-psmnist"]()).selective_layers()
+    assert [layer.hidden_size for layer in layers] == [64, 256, 256]
+
+
+def test_a_quarter_of_the_units_is_always_on():
+    (layer,) = build(RECIPES["mackey-glass-always-on"]()).selective_layers()
+    shares = [gate._forced_open / gate.width for gate in layer.gates]
+    assert shares == [0.25] * 4
+
+
+def test_every_horizon_has_a_recipe_for_every_model():
+    for horizon in (10, 20, 50, 100, 200, 500, 1000):
+        for ending in ("", "-always-on", "-gru", "-lstm", "-s4d"):
+            task = RECIPES[f"mackey-glass-{horizon}{ending}"]().task
+            assert task == MackeyGlass(horizons=(horizon,))
+
+
+@pytest.mark.parametrize("task", ["listops", "text", "retrieval", "image", "pathfinder"])
+def test_the_arena_has_all_its_rows(task):
+    rows = ("", "-sigmoid", "-transformer", "-s4d", "-frozen", "-gru", "-mingru")
+    kinds = [RECIPES[f"lra-{task}{row}"]().model.kind for row in rows]
+    assert kinds == ["sugru", "sugru", "transformer", "s4d", "sugru", "gru", "mingru"]
+
+
+def test_the_arenas_averages_are_those_of_five_tasks():
+    tasks = ("listops", "text", "retrieval", "image-colour", "pathfinder")
+    ours = [RECIPES[f"lra-{task}"].paper for task in tasks]
+    assert sum(ours) / 5 == pytest.approx(0.7164, abs=1e-4)
+    for row, mean in (("sigmoid", 0.5944), ("transformer", 0.5439), ("s4d", 0.8403)):
+        found = [RECIPES[f"lra-{task.split('-')[0]}-{row}"].paper for task in tasks]
+        assert sum(found) / 5 == pytest.approx(mean, abs=1e-4)
