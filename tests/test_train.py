@@ -1,47 +1,23 @@
-"""The trainer: it learns, and can be stopped, killed and damaged without loss."""
+"""The trainer learns, logs, stops in time, and takes parts of a batch for what they weigh."""
 
-import contextlib
 import json
 import math
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import textwrap
 import time
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
-from surnn.runs import RunError, RunFolder, config_to_dict
-from surnn.schedule import gate_noise, learning_rate
+from surnn.evaluate import autocast, evaluate
+from surnn.runs import RunError, RunFolder
+from surnn.schedule import gate_noise, learning_rate, time_used
+from surnn.tasks import TASKS, load_task
 from surnn.tasks.copying import Copying
-from surnn.train import NotFinite, Trainer, make_optimizer
-
-TASK = Copying(delay=10)
-SMALL = ModelConfig(width=16, heads=4, layers=1, dropout=0.1)
-BRIEF = TrainConfig(
-    steps=12, batch=8, warmup=2, log_every=1, evaluate_every=4, checkpoint_every=3,
-    evaluation_batches=2, device="cpu",
-)  # fmt: skip
-CONFIG = RunConfig(TASK, SMALL, GateConfig(rate=0.3), BRIEF)
-
-
-def trainer(path: Path | None = None, config: RunConfig = CONFIG, **train) -> Trainer:
-    config = replace(config, train=replace(config.train, **train))
-    folder = None if path is None else RunFolder.create(path, config_to_dict(config))
-    return Trainer(config, folder)
-
-
-def same(a: Trainer, b: Trainer) -> bool:
-    pairs = zip(a.model.state_dict().values(), b.model.state_dict().values(), strict=True)
-    return all(torch.equal(x, y) for x, y in pairs)
+from surnn.train import NotFinite, Trainer
+from test_all_tasks import SMALL as SMALL_TASKS
+from training import BRIEF, CONFIG, RAGGED, SMALL, TASK, resumed, same, trainer, updates, weights
 
 
 def test_it_learns():
@@ -59,9 +35,12 @@ def test_the_folder_is_the_record(tmp_path):
     names = {p.name for p in (tmp_path / "run").iterdir()}
     assert {"config.json", "environment.json", "metrics.jsonl", "last", "best"} <= names
     lines = RunFolder.open(tmp_path / "run").metrics()
-    assert [m["step"] for m in lines if m["kind"] == "train"] == list(range(1, 13))
+    train = [m for m in lines if m["kind"] == "train"]
+    assert [m["step"] for m in train] == list(range(1, 13))
+    assert all(0 < m["gradient_norm"] < 100 for m in train)
     valid = [m for m in lines if m["kind"] == "valid"]
     assert [m["step"] for m in valid] == [4, 8, 12]
+    assert valid[0]["sequences"] == 16
     assert set(valid[0]["update_rate_by_kind"][0]) == set(TASK.kinds)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["task"]["name"] == "copying"
@@ -74,140 +53,39 @@ def test_a_folder_is_never_overwritten(tmp_path):
         trainer(tmp_path / "run")
 
 
-@pytest.mark.parametrize("stop_at", [3, 6])
-@pytest.mark.parametrize("mode", ["hard", "sampled"])
-def test_resumed_run_is_the_run_that_was_not_stopped(tmp_path, stop_at, mode):
-    config = replace(CONFIG, gate=GateConfig(rate=0.3, mode=mode))
-    whole = trainer(tmp_path / "whole", config)
-    whole.fit()
-    broken = trainer(tmp_path / "broken", config)
-    broken.config = replace(config, train=replace(config.train, steps=12))
-    while broken.step < stop_at:  # then the process is gone, without a word
-        broken._update()
-        broken.step += 1
-    broken.save()
-    broken.folder.log(kind="train", step=stop_at + 1, loss=0.0)  # written, but not checkpointed
-    again = Trainer(config, RunFolder.open(tmp_path / "broken"))
-    again.resume()
-    again.fit()
-    assert same(whole, again)
-    tail = [m for m in again.folder.metrics() if m["kind"] == "train"]
-    assert [m["step"] for m in tail] == list(range(stop_at + 1, 13))
-    expected = [m["loss"] for m in whole.folder.metrics() if m["kind"] == "train"][stop_at:]
-    assert [m["loss"] for m in tail] == expected
+# ---------------------------------------------------------------- parts of a batch
 
 
-SCRIPT = textwrap.dedent(
-    """
-    import sys
-    from pathlib import Path
-    sys.path.insert(0, {tests!r})
-    from test_train import *
-    t = trainer(Path(sys.argv[1]), steps=100_000, checkpoint_every=2, evaluate_every=100_000)
-    t.fit()
-    sys.exit(3 if t.interrupted else 0)
-    """
-)
+@pytest.mark.parametrize("name", TASKS)
+def test_a_loss_is_the_weighted_mean_over_parts(name, data):
+    task = load_task(name)(**SMALL_TASKS.get(name, {}))
+    task.prepare(torch.device("cpu"), data)
+    whole = task.batch("train", 0, 4, 0, torch.device("cpu"))
+    if name == "enwik8":  # a short window, as at the end of the validation text
+        whole.target[1, 2:] = -100
+    steps = () if task.output.per == "sequence" else whole.x.shape[1:2]
+    prediction = torch.randn(4, *steps, task.output.size)
+    expected, total = task.loss(prediction, whole), 0.0
+    for rows in (slice(0, 1), slice(1, 4)):
+        part = type(whole)(*(None if v is None else v[rows] for v in whole))
+        total += task.loss(prediction[rows], part) * task.weight(part)
+    torch.testing.assert_close(total / task.weight(whole), expected)
 
 
-def start(tmp_path: Path) -> subprocess.Popen:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT.format(tests=str(Path(__file__).parent)))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([sys.executable, script, tmp_path / "run"], env=environment)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "run" / "previous").exists():
-        assert process.poll() is None, "the trainer ended by itself"
-        assert time.monotonic() < deadline, "no checkpoint came"
-        time.sleep(0.05)
-    return process
-
-
-def test_sigterm_checkpoints_and_exits(tmp_path):
-    process = start(tmp_path)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 3
-    folder = RunFolder.open(tmp_path / "run")
-    assert folder.load("last")[1]["step"] == folder.metrics()[-1]["step"]
-
-
-def test_kill_9_leaves_a_whole_checkpoint(tmp_path):
-    process = start(tmp_path)
-    process.kill()
-    process.wait(30)
-    folder = RunFolder.open(tmp_path / "run")
-    step = folder.load("last")[1]["step"]
-    config = replace(CONFIG, train=replace(BRIEF, steps=step + 2))
-    again = Trainer(config, folder)
-    again.resume()
-    again.fit()
-    assert again.step == step + 2
-
-
-def test_a_damaged_checkpoint_is_noticed(tmp_path):
-    trainer(tmp_path / "run").fit()
-    weights = tmp_path / "run" / "last" / "model.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-3] ^= 1
-    weights.write_bytes(content)
-    folder = RunFolder.open(tmp_path / "run")
-    with pytest.raises(RunError, match=r"damaged: model.safetensors.*previous.*--checkpoint"):
-        folder.load("last")
-    folder.load("previous")
-
-
-def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
-    run = trainer(tmp_path / "run")
-    run.fit()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("surnn.runs.torch.save", full)
-    run.step += 1
-    with pytest.raises(RunError, match=r"No space left.*untouched"):
-        run.save()
-    assert RunFolder.open(tmp_path / "run").load("last")[1]["step"] == 12
-    assert not (tmp_path / "run" / "last.new").exists()
-
-
-def test_killed_between_renames(tmp_path):
-    trainer(tmp_path / "run").fit()
-    shutil.rmtree(tmp_path / "run" / "last")  # renamed away, and the new one not yet in place
-    assert RunFolder.open(tmp_path / "run").load("last")[1]["step"] == 9
-
-
-def test_not_a_run(tmp_path):
-    with pytest.raises(RunError, match=r"holds no config\.json"):
-        RunFolder.open(tmp_path)
-
-
-def test_nan_stops_with_the_step_and_keeps_the_good_state(tmp_path):
-    run = trainer(tmp_path / "run", log_every=100)
-    for _ in range(5):
-        run._update()
-        run.step += 1
-    good = {k: v.clone() for k, v in run.model.state_dict().items()}
-    original = run.task.__class__.loss
-    try:
-        run.task.__class__.loss = lambda *a: original(*a) * float("nan")
-        with pytest.raises(NotFinite, match="at update 5"):
-            run.fit()
-    finally:
-        run.task.__class__.loss = original
-    weights, state = RunFolder.open(tmp_path / "run").load("last")
-    assert state["step"] == 5
-    assert all(torch.equal(weights[k], v) for k, v in good.items())
-
-
-def test_accumulated_parts_are_the_batch():
-    model = replace(SMALL, dropout=0.0)
-    whole = trainer(config=replace(CONFIG, model=model))
-    parts = trainer(config=replace(CONFIG, model=model), accumulate=4)
+@pytest.mark.parametrize("task", [TASK, RAGGED], ids=["even", "ragged"])
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+def test_accumulated_parts_are_the_batch(task, penalty):
+    gate = GateConfig(rate=0.3, target_rate=0.1) if penalty else GateConfig(rate=0.3)
+    train = replace(BRIEF, rate_penalty=penalty)
+    config = RunConfig(task, replace(SMALL, dropout=0.0), gate, train)
+    whole, parts = trainer(config=config), trainer(config=config, accumulate=4)
     for run in (whole, parts):
-        run._update()
+        updates(run, 2)
+    first, second = whole.updater.read(), parts.updater.read()
+    assert first.losses == pytest.approx(second.losses, rel=1e-5)
+    assert first.norm == pytest.approx(second.norm, rel=1e-4)
     for a, b in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-6)
 
 
 def test_a_batch_that_cannot_be_divided():
@@ -215,36 +93,121 @@ def test_a_batch_that_cannot_be_divided():
         trainer(accumulate=3)
 
 
-def test_patience_and_time():
+# ---------------------------------------------------------------- evaluation
+
+
+def test_an_evaluation_does_not_depend_on_its_batches():
+    config = replace(CONFIG, task=RAGGED, model=replace(SMALL, bidirectional=True))
+    run = trainer(config=config)
+    found = [evaluate(run.model, RAGGED, "valid", size, run.device) for size in (300, 1000)]
+    assert found[0]["sequences"] == found[1]["sequences"] == 1000
+    for name in ("accuracy", "loss"):
+        assert found[0][name] == pytest.approx(found[1][name], rel=1e-5)
+    for few, all_ in zip(*(f["update_rate_by_kind"] for f in found), strict=True):
+        assert few == pytest.approx(all_)
+
+
+def test_rates_are_of_all_layers_and_both_directions():
+    """Gates by hand: open on data tokens only, forwards; and, backwards, on the first steps."""
+    model = ModelConfig(width=16, heads=2, layers=2, block="stack", bidirectional=True)
+    run = trainer(config=RunConfig(RAGGED, model, GateConfig(kind="open"), BRIEF))
+    (stack,) = run.model.selective_layers()
+    assert len(stack.gates) == 4
+
+    def opened(steps: int):
+        return lambda t, *_: (t.unsqueeze(-1) <= steps).float() - 0.5
+
+    for gate, steps in zip(stack.gates, (10, 11, 0, 100), strict=True):
+        gate.preactivation = lambda t, x, memory, s=steps: (opened(s)(t), memory)
+    found = evaluate(run.model, RAGGED, "valid", 100, run.device, batches=1)
+    lengths = run.task.batch("valid", 0, 100, 0, run.device).lengths
+    expected = (10 + 11) * 100 / (2 * lengths.sum().item())
+    assert found["update_rate"] == pytest.approx([expected, 0.5])
+    first, second = found["update_rate_by_kind"]
+    # Forwards the ten data tokens; backwards the last eleven steps, signal and answer.
+    assert first == pytest.approx({"data": 0.5, "delay": 0.0, "answer": 0.5})
+    assert second == pytest.approx(dict.fromkeys(TASK.kinds, 0.5))
+    updates(run, 1)
+    assert run.updater.read().rates == pytest.approx(found["update_rate"], abs=0.1)
+
+
+def test_an_evaluation_ends_when_told():
+    run = trainer()
+    asked = iter([True, False])
+    found = evaluate(run.model, TASK, "valid", 10, run.device, go_on=lambda: next(asked))
+    assert found["sequences"] == 20
+
+
+def test_a_metric_that_is_no_number_is_never_the_best():
+    run = trainer()
+    assert not run._is_better(float("nan"))
+    run.best = 0.5
+    assert [run._is_better(v) for v in (float("nan"), float("inf"), 0.6, 0.4)] == [
+        False, False, True, False,
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- what is not finite
+
+
+@pytest.mark.parametrize("log_every", [1, 100])
+def test_nan_stops_with_the_step_and_keeps_the_good_state(tmp_path, log_every, monkeypatch):
+    config = replace(CONFIG, model=replace(SMALL, norm="batch"))
+    good = trainer(config=config)
+    updates(good, 5)
+    run = trainer(tmp_path / "run", config, log_every=log_every)
+    original = Copying.loss
+
+    def bad_after_five(*arguments):
+        return original(*arguments) * (float("nan") if run.step == 5 else 1.0)
+
+    monkeypatch.setattr(Copying, "loss", bad_after_five)
+    with pytest.raises(
+        NotFinite, match=r"loss nan.* at update 5.*surnn resume .*learning-rate 0.0"
+    ):
+        run.fit()
+    saved, state = RunFolder.open(tmp_path / "run").load("last")
+    assert state["step"] == 5
+    assert saved.keys() == weights(good).keys()
+    assert all(torch.equal(saved[k], v) for k, v in weights(good).items())
+    for name, parameter in good.model.named_parameters():
+        for key, value in good.updater.optimizer.state[parameter].items():
+            assert torch.equal(state["optimizer"]["state"][name][key], value)
+    monkeypatch.undo()
+    again = resumed(tmp_path / "run", config, learning_rate=1e-3)
+    again.fit()
+    assert again.step == 12
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_finite_never_reaches_the_weights(value, monkeypatch):
+    """As on a GPU, where nobody looks before the next line of the log."""
+    run = trainer(config=replace(CONFIG, model=replace(SMALL, norm="batch")))
+    updates(run, 2)
+    good = weights(run)
+    original, calls = Copying.loss, 0
+
+    def bad_once(*arguments):
+        nonlocal calls
+        calls += 1
+        return original(*arguments) + (value if calls == 1 else 0.0)
+
+    monkeypatch.setattr(Copying, "loss", bad_once)
+    for number in (2, 3, 4):
+        run.updater(number, run.batches.take(number))
+    reading = run.updater.read()
+    assert (reading.done, reading.lost) == (2, True)
+    assert str(reading.loss) == str(value)
+    assert all(torch.equal(v, good[k]) for k, v in weights(run).items())
+
+
+# ---------------------------------------------------------------- when it ends
+
+
+def test_patience():
     run = trainer(steps=1000, evaluate_every=1, patience=2, learning_rate=1e-9)
     run.fit()
     assert run.step < 20
-    run = trainer(steps=100_000, minutes=0.01, evaluate_every=100_000)
-    run.fit()
-    assert run.step < 100_000
-
-
-def test_gates_have_a_group_of_their_own():
-    run = trainer(gate_learning_rate=0.5, weight_decay=0.1)
-    groups = make_optimizer(run.model, run.config).param_groups
-    gates = {id(p) for p in run.model.gate_parameters()}
-    for group in groups:
-        own = {id(p) for p in group["params"]} <= gates
-        assert (group["lr"] == 0.5) == own
-        matrices = all(p.dim() > 1 for p in group["params"])
-        assert (group["weight_decay"] > 0) == (matrices and not own)
-
-
-def test_rate_target_holds_rates_down():
-    def rate(penalty: float) -> float:
-        gate = GateConfig(rate=0.5, target_rate=0.1)
-        run = trainer(
-            config=replace(CONFIG, gate=gate), steps=60, learning_rate=2e-2, evaluate_every=60,
-            rate_penalty=penalty,
-        )  # fmt: skip
-        return run.fit()["update_rate"][0]
-
-    assert rate(10.0) < rate(0.0) - 0.1
 
 
 def test_schedules():
@@ -258,101 +221,111 @@ def test_schedules():
     assert 0 < gate_noise(train, 60) < 1
 
 
-def test_two_processes_are_one(tmp_path):
-    """torchrun with two gloo processes: the loss of one process at the same batch."""
-    script = tmp_path / "run.py"
-    script.write_text(
-        textwrap.dedent(
-            f"""
-            import sys, torch
-            from dataclasses import replace
-            sys.path.insert(0, {str(Path(__file__).parent)!r})
-            from test_train import CONFIG, SMALL
-            from surnn.distributed import join, leave
-            from surnn.train import Trainer
-            torch.set_num_threads(1)
-            world = join()
-            run = Trainer(replace(CONFIG, model=replace(SMALL, dropout=0.0)), world=world)
-            losses = [world.mean(run._update()).item() for _ in range(1)]
-            for _ in range(3):
-                run.step += 1
-                losses.append(world.mean(run._update()).item())
-            if world.first:
-                print(losses)
-            run.close()
-            leave()
-            """
-        )
+def test_time_used():
+    train = TrainConfig(minutes=2)
+    assert time_used(TrainConfig(), 1e9, 0, None) == 0
+    assert time_used(train, 57, 0, None) == pytest.approx(0.5)  # 5 % are kept for an evaluation
+    assert time_used(train, 100, 0, 20.0) == 1
+    assert time_used(train, 40, 40, 20.0) == 0  # compiling is no progress
+    assert time_used(train, 70, 40, 20.0) == 0.5
+    assert time_used(train, 1, 100, 20.0) == math.inf
+
+
+def test_a_run_with_a_time_budget_comes_to_its_end_in_time(tmp_path, monkeypatch):
+    """Far fewer updates than planned, and the whole schedule nevertheless."""
+    seen: list[float] = []
+    run = trainer(
+        tmp_path / "run", replace(CONFIG, gate=GateConfig(rate=0.3, mode="sampled")),
+        steps=100_000, minutes=2 / 60, warmup=10_000, hold=0.5, final=0.1, anneal=(0.5, 0.75),
+        evaluate_every=100_000,
+    )  # fmt: skip
+    call = run.updater._on_device
+    monkeypatch.setattr(
+        run.updater, "_run", lambda batch: (seen.append(run.updater.noise.item()), call(batch))
     )
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    found = []
-    for command in ([sys.executable], [*torchrun, "2"]):
-        done = subprocess.run(
-            [*command, script], capture_output=True, text=True, env=environment, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        found.append(json.loads(done.stdout.strip().splitlines()[-1]))
-    assert found[0] == pytest.approx(found[1], rel=1e-4)
+    begin = time.perf_counter()
+    assert run.fit()["sequences"] == 16
+    assert time.perf_counter() - begin < 2.0 + 1.0  # seconds; the second for a busy machine
+    assert 3 < run.step < 5000
+    rates = [m["learning_rate"] / 2e-3 for m in run.folder.metrics() if m["kind"] == "train"]
+    assert rates[0] < 0.1
+    assert max(rates) == 1
+    assert rates[-1] < 0.2
+    assert seen[0] == 1
+    assert seen[-1] == 0
 
 
-@pytest.mark.parametrize("best", [False, True])
-@pytest.mark.parametrize("operation", range(8))
-def test_a_kill_at_any_file_operation(tmp_path, monkeypatch, best, operation):
-    """Whatever is the last thing that a process did, the next one finds a whole checkpoint."""
-    run = trainer(tmp_path / "run")
-    run.fit()
-    folder, name = run.folder, "best" if best else "last"
-    save = folder.save_best if best else folder.save
-    left = operation
-
-    def dying(original):
-        def call(*arguments, **options):
-            nonlocal left
-            if left == 0:
-                raise KeyboardInterrupt
-            left -= 1
-            return original(*arguments, **options)
-
-        return call
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", dying(Path.rename))
-        patch.setattr(shutil, "rmtree", dying(shutil.rmtree))
-        patch.setattr("surnn.runs.save_file", dying(save_file))
-        with contextlib.suppress(KeyboardInterrupt):
-            save(run.model.state_dict(), {"step": 99})
-    again = RunFolder.open(tmp_path / "run")
-    assert again.load(name)[1]["step"] in (4, 8, 9, 12, 99)
-    (again.save_best if best else again.save)(run.model.state_dict(), {"step": 100})
-    assert again.load(name)[1]["step"] == 100
-
-
-def test_a_metric_that_is_no_number_is_never_the_best():
-    run = trainer()
-    run.best = 0.5
-    for value in (float("nan"), float("inf")):
-        assert not (math.isfinite(value) and run._is_better(value))
-    assert run._is_better(0.6)
-    assert not run._is_better(0.4)
-
-
-def test_a_resumed_run_has_its_time_too(tmp_path):
-    config = replace(CONFIG, train=replace(BRIEF, steps=100_000, minutes=0.01))
-    first = trainer(tmp_path / "run", config)
-    first.fit()
-    again = Trainer(config, RunFolder.open(tmp_path / "run"))
-    again.resume()
+def test_a_killed_run_counts_the_time_that_it_had(tmp_path):
+    config = replace(CONFIG, train=replace(BRIEF, steps=100_000, minutes=0.05))
+    run = trainer(tmp_path / "run", config)
+    updates(run, 3)
+    run.seconds = 2.4
+    run.save()
+    again = resumed(tmp_path / "run", config)
+    begin = time.perf_counter()
     again.fit()
-    assert again.step > first.step + 1
-    assert (tmp_path / "run" / "best").exists()  # it was evaluated when time was over
+    assert 3 < again.step
+    assert time.perf_counter() - begin < 1.5  # seconds of three
+    more = resumed(tmp_path / "run", config, minutes=0.06)
+    assert more.seconds >= 2.4
+
+
+def test_the_last_evaluation_is_cut_at_the_end_of_the_time(monkeypatch):
+    run = trainer(steps=100_000, minutes=0.5 / 60, evaluate_every=100_000, evaluation_batches=None)
+    original = Copying.score
+
+    def slow(*arguments):
+        time.sleep(0.05)
+        return original(*arguments)
+
+    monkeypatch.setattr(Copying, "score", slow)
+    found = run.fit()
+    assert 8 <= found["sequences"] < 1000
+
+
+# ---------------------------------------------------------------- options
+
+
+def test_gates_have_a_group_of_their_own():
+    run = trainer(gate_learning_rate=0.5, weight_decay=0.1)
+    gates = {id(p) for p in run.model.gate_parameters()}
+    for group in run.updater.optimizer.param_groups:
+        own = {id(p) for p in group["params"]} <= gates
+        assert (group["full"] == 0.5) == own
+        matrices = all(p.dim() > 1 for p in group["params"])
+        assert (group["weight_decay"] > 0) == (matrices and not own)
 
 
 def test_a_state_space_models_dynamics_do_not_decay():
-    run = trainer(config=replace(CONFIG, model=replace(SMALL, kind="s4d")), weight_decay=0.1)
+    model = replace(SMALL, kind="s4d", heads=None)
+    run = trainer(config=RunConfig(TASK, model, train=BRIEF), weight_decay=0.1)
     names = {id(p): n for n, p in run.model.named_parameters()}
-    decayed = [
-        names[id(p)] for g in run.optimizer.param_groups if g["weight_decay"] for p in g["params"]
-    ]
+    groups = run.updater.optimizer.param_groups
+    decayed = [names[id(p)] for g in groups if g["weight_decay"] for p in g["params"]]
     assert not any("frequency" in n or "log_decay" in n for n in decayed)
     assert any("out.weight" in n for n in decayed)
+
+
+def test_rate_target_holds_rates_down():
+    def rate(penalty: float) -> float:
+        gate = GateConfig(rate=0.5, target_rate=0.1)
+        train = replace(BRIEF, rate_penalty=penalty, steps=60, learning_rate=2e-2)
+        run = Trainer(RunConfig(TASK, SMALL, gate, replace(train, evaluate_every=60)))
+        return run.fit()["update_rate"][0]
+
+    assert rate(10.0) < rate(1e-9) - 0.1
+
+
+def test_half_precision_is_for_gpus():
+    with autocast(torch.device("cpu"), "bfloat16"):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+    runs = []
+    for precision in ("bfloat16", "float32"):
+        runs.append(trainer(precision=precision))
+        updates(runs[-1], 2)
+    assert same(*runs)
+
+
+def test_a_cuda_graph_without_a_gpu_is_refused():
+    with pytest.raises(ValueError, match="needs a GPU"):
+        trainer(cuda_graph=True)

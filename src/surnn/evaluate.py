@@ -1,11 +1,18 @@
-"""A model on a whole split: the metric, the loss, and how often its gates opened, on what."""
+"""A model on a whole split: the metric, the loss, and how often its gates opened, on what.
 
+All sums stay on the device and are read once, at the end.
+"""
+
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from .distributed import World
+from .layers import SelectiveLayer
+from .layers.sequence import reverse
 from .models import SequenceModel
 from .tasks.base import Batch, Score, Split, Task
 
@@ -13,23 +20,31 @@ from .tasks.base import Batch, Score, Split, Task
 class GateWatch:
     """Update rates of every selective layer, in all and for each kind of token.
 
-    Sees the schedules that the gates hand out, through hooks; the model is not touched.
+    Sees the schedules that the gates hand out, through hooks; the model is not touched. Both
+    directions of a layer count as one.
     """
 
-    def __init__(self, model: SequenceModel, kinds: tuple[str, ...]) -> None:
+    def __init__(self, model: SequenceModel, kinds: tuple[str, ...], device: torch.device) -> None:
         self.kinds, self.pairs = kinds, model.wanted.pairs
-        self.layers = model.selective_layers()
-        self.opened = [0.0] * len(self.layers)
-        self.steps = [0.0] * len(self.layers)
-        self.by_kind = [dict.fromkeys(kinds, (0.0, 0.0)) for _ in self.layers]
+        self.gates: list[tuple[int, bool, nn.Module]] = []
+        """Number of the layer, whether it reads backwards, its gate."""
+        layers = 0
+        for stack in model.selective_layers():
+            for index, gate in enumerate(stack.gates):
+                layer, direction = divmod(index, stack.num_directions)
+                self.gates.append((layers + layer, direction == 1, gate))
+            layers += stack.num_layers
+        self.sums = torch.zeros(layers, 1 + len(kinds), 2, dtype=torch.float64, device=device)
+        """Open and all gates of each layer; in all, and by kind."""
         self.batch: Batch | None = None
+        """What the model sees; None is not counted."""
 
     @contextmanager
-    def watching(self):
+    def watching(self) -> Iterator["GateWatch"]:
         """Count while in here."""
         handles = [
-            layer.gates[0].register_forward_hook(self._hook(i))
-            for i, layer in enumerate(self.layers)
+            gate.register_forward_hook(self._hook(layer, backwards))
+            for layer, backwards, gate in self.gates
         ]
         try:
             yield self
@@ -37,37 +52,38 @@ class GateWatch:
             for handle in handles:
                 handle.remove()
 
-    def _hook(self, index: int) -> Any:
+    def _hook(self, layer: int, backwards: bool) -> Callable[..., None]:
         def count(module: nn.Module, inputs: Any, output: Any) -> None:
-            assert self.batch is not None
-            rate = output[0].g.float().mean(-1).t()  # [b, T]
-            sequences = len(self.batch.x) * (2 if self.pairs else 1)
-            rate = rate.expand(sequences, -1) if len(rate) == 1 else rate
-            inside = torch.ones_like(rate)
-            if self.batch.lengths is not None:
-                lengths = self.batch.lengths.flatten()[:, None]
-                inside = (torch.arange(rate.shape[1], device=rate.device) < lengths).float()
-            self.opened[index] += (rate * inside).sum().item()
-            self.steps[index] += inside.sum().item()
-            if self.batch.kinds is None:
+            if self.batch is None:
                 return
-            for number, kind in enumerate(self.kinds):
-                mask = inside * (self.batch.kinds == number)
-                total, count = self.by_kind[index][kind]
-                self.by_kind[index][kind] = (
-                    total + (rate * mask).sum().item(),
-                    count + mask.sum().item(),
-                )
+            x, _, lengths, kinds = self.batch
+            lengths = None if lengths is None else lengths.flatten()
+            sequences = len(x) * (2 if self.pairs else 1)
+            rate = output[0].g.float().mean(-1).expand(-1, sequences)  # [T, B]
+            if backwards:
+                rate = reverse(rate.unsqueeze(-1), lengths).squeeze(-1)
+            masks = [torch.ones_like(rate)]
+            if lengths is not None:
+                masks = [(torch.arange(len(rate), device=rate.device)[:, None] < lengths).float()]
+            if kinds is not None:
+                masks += [masks[0] * (kinds.t() == kind) for kind in range(len(self.kinds))]
+            added = torch.stack([torch.stack(((rate * m).sum(), m.sum())) for m in masks])
+            self.sums[layer, : len(masks)] += added
 
         return count
 
-    def rates(self) -> list[float]:
-        """Of each layer."""
-        return [o / s for o, s in zip(self.opened, self.steps, strict=True) if s]
-
-    def rates_by_kind(self) -> list[dict[str, float]]:
-        """Of each layer, for each kind of token that came."""
-        return [{k: o / s for k, (o, s) in layer.items() if s} for layer in self.by_kind]
+    def told(self, sums: Tensor) -> dict[str, Any]:
+        """Rates of each layer; also by kind, of those that came."""
+        if not self.gates:
+            return {}
+        layers = sums.view_as(self.sums).tolist()
+        found: dict[str, Any] = {"update_rate": [opened / steps for (opened, steps), *_ in layers]}
+        if self.kinds:
+            found["update_rate_by_kind"] = [
+                {k: o / s for k, (o, s) in zip(self.kinds, by_kind, strict=True) if s}
+                for _, *by_kind in layers
+            ]
+        return found
 
 
 @torch.no_grad()
@@ -80,46 +96,75 @@ def evaluate(
     *,
     batches: int | None = None,
     precision: str = "float32",
+    world: World | None = None,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> dict[str, Any]:
-    """Metric, loss and update rates over ``split`` (or its first ``batches``)."""
+    """Metric, loss and update rates over ``split`` (or its first ``batches``).
+
+    The processes of ``world`` take batches in turn; all get the sums. ``go_on`` is asked after
+    each batch; when it says no, what has been seen is all that counts.
+    """
+    world = world or World()
     size = task.size(split)
     assert size is not None
     count = -(-size // batch_size)
     count = count if batches is None else min(batches, count)
     was_training = model.training
     model.eval()
-    total = seen = loss = torch.zeros((), dtype=torch.float64, device=device)
+    watch = GateWatch(model, task.kinds, device)
+    scores: dict[str, Score] = {}
+    sums = torch.zeros((), dtype=torch.float64, device=device)
     sequences = 0
-    details: dict[str, Score] = {}
-    watch = GateWatch(model, task.kinds)
     try:
         with watch.watching():
-            for number in range(count):
-                batch = task.batch(split, number, batch_size, 0, device)
-                watch.batch = batch
+            for begin in range(0, count, world.size):
+                # Sharded weights are gathered by all processes together, so one that has no batch
+                # left takes part with the first, uncounted.
+                mine = begin + world.rank < count
+                batch = task.batch(split, begin + world.rank if mine else 0, batch_size, 0, device)
+                watch.batch = batch if mine else None
                 with autocast(device, precision):
                     prediction = model(batch.x, batch.lengths)
-                prediction = prediction.float()
-                score = task.score(prediction, batch)
-                total, seen = total + score.total, seen + score.count
-                for name, part in task.details(prediction, batch).items():
-                    details[name] = details[name] + part if name in details else part
-                loss = loss + task.loss(prediction, batch) * len(batch.x)
-                sequences += len(batch.x)
+                scores = _scores(task, prediction.float(), batch)
+                added = torch.stack([_pair(score, device) for score in scores.values()])
+                sums = sums + (added if mine else torch.zeros_like(added))
+                sequences += len(batch.x) if mine else 0
+                if not go_on():
+                    break
     finally:
         model.train(was_training)
-    found: dict[str, Any] = {
-        task.metric: (total / seen).item(),
-        "loss": (loss / sequences).item(),
-        **{name: score.value for name, score in details.items()},
+    seen = torch.tensor([sequences], dtype=torch.float64, device=device)
+    together = world.sum(torch.cat((seen, sums.flatten(), watch.sums.flatten()))).cpu()
+    seen, own, gates = together.split((1, sums.numel(), watch.sums.numel()))
+    pairs = zip(scores.items(), own.view(-1, 2), strict=True)
+    return {
+        **{name: Score(*pair.unbind(), root=score.root).value for (name, score), pair in pairs},
+        "sequences": int(seen),
+        **watch.told(gates),
     }
-    if watch.layers:
-        found["update_rate"] = watch.rates()
-        if task.kinds:
-            found["update_rate_by_kind"] = watch.rates_by_kind()
-    return found
+
+
+def _scores(task: Task, prediction: Tensor, batch: Batch) -> dict[str, Score]:
+    """All that is summed over a split."""
+    weight = torch.as_tensor(task.weight(batch))
+    return {
+        task.metric: task.score(prediction, batch),
+        "loss": Score(task.loss(prediction, batch) * weight, weight),
+        **task.details(prediction, batch),
+    }
+
+
+def _pair(score: Score, device: torch.device) -> Tensor:
+    return torch.stack([value.to(device, torch.float64) for value in (score.total, score.count)])
 
 
 def autocast(device: torch.device, precision: str) -> Any:
-    """Half-precision products where the run asks for them."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+    """Half-precision products where the run asks for them and the device has them."""
+    half = precision == "bfloat16" and device.type == "cuda"
+    return torch.autocast(device.type, torch.bfloat16, enabled=half)
+
+
+def layer_rates(layers: list[SelectiveLayer]) -> Tensor:
+    """Update rates of the last forward pass: one number a layer, both directions together."""
+    each = [layer.update_rate.view(layer.num_layers, -1).mean(1) for layer in layers]
+    return torch.cat(each)

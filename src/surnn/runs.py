@@ -5,6 +5,7 @@
     config.json        every choice, task included
     environment.json   versions, device, commit
     metrics.jsonl      one line an event, only ever appended to
+    resumed.jsonl      one line each time that the run went on, and what was changed
     last/ previous/    checkpoints: model.safetensors, state.pt, manifest.json
     best/              the weights with the best validation metric
 
@@ -59,11 +60,13 @@ class RunFolder:
                 f"{path} exists already and is not empty; choose another folder with --out, or go "
                 f"on with that run: surnn resume {path}"
             )
-        path.mkdir(parents=True, exist_ok=True)
-        folder = cls(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"the folder {path} cannot be made: {error}") from error
         write_atomically(path / "config.json", json.dumps(config, indent=2) + "\n")
         write_atomically(path / "environment.json", json.dumps(environment(), indent=2) + "\n")
-        return folder
+        return cls(path)
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -74,9 +77,19 @@ class RunFolder:
             )
         return cls(path)
 
-    def change(self, config: dict[str, Any]) -> None:
-        """Another configuration from here on, such as a longer run."""
-        write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
+    def change(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Another configuration from here on, on record; what changed, as [before, now]."""
+        before, now = flat(self.config()), flat(config)
+        names = [name for name in now | before if before.get(name) != now.get(name)]
+        changes = {name: [before.get(name), now.get(name)] for name in names}
+        if changes:
+            self.note(changes=changes)
+            write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
+        return changes
+
+    def note(self, **values: Any) -> None:
+        """A line in resumed.jsonl."""
+        self._append("resumed.jsonl", {**environment(), **values})
 
     def has_checkpoint(self) -> bool:
         return any((self.path / name).exists() for name in CHECKPOINTS)
@@ -92,8 +105,21 @@ class RunFolder:
 
     def log(self, **values: Any) -> None:
         """Append one line to metrics.jsonl."""
-        with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(values) + "\n")
+        self._append("metrics.jsonl", values)
+
+    def _append(self, name: str, values: dict[str, Any]) -> None:
+        path = self.path / name
+        whole = path.stat().st_size if path.exists() else 0
+        try:
+            with path.open("a") as file:
+                file.write(json.dumps(values) + "\n")
+        except OSError as error:
+            with contextlib.suppress(OSError):  # half a line is worse than none
+                os.truncate(path, whole)
+            raise RunError(
+                f"{path} could not be written: {error}; checkpoints are untouched. Make room and "
+                f"go on: surnn resume {self.path}"
+            ) from error
 
     def metrics(self) -> list[dict[str, Any]]:
         """All lines; one that a killed process left half written is left out."""
@@ -103,13 +129,23 @@ class RunFolder:
         path = self.path / "metrics.jsonl"
         if not path.exists():
             return
-        for line in path.read_text().splitlines():
+        for line in path.read_text(errors="replace").splitlines():
             with contextlib.suppress(json.JSONDecodeError):
                 yield json.loads(line)
 
-    def forget_after(self, step: int) -> None:
-        """Drop lines past a checkpoint from which training goes on: they will be made again."""
-        kept = [line for line in self._lines() if line.get("step", 0) <= step]
+    def forget_after(self, step: int, evaluated: int | None = None) -> None:
+        """Drop lines past a checkpoint from which training goes on: they will be made again.
+
+        Also an evaluation at the checkpoint itself, unless it was ``evaluated`` by then.
+        """
+        if not (self.path / "metrics.jsonl").exists():
+            return
+        kept = [
+            line
+            for line in self._lines()
+            if line["step"] < step
+            or (line["step"] == step and (line["kind"] == "train" or evaluated == step))
+        ]
         text = "".join(json.dumps(line) + "\n" for line in kept)
         write_atomically(self.path / "metrics.jsonl", text)
 
@@ -119,40 +155,54 @@ class RunFolder:
         """A checkpoint to go on from; the one before is kept as ``previous``."""
         last, previous = self.path / "last", self.path / "previous"
         fresh = self._write("last", weights, state)
-        if last.exists():
-            if previous.exists():
-                shutil.rmtree(previous)
-            last.rename(previous)
-        fresh.rename(last)
+        with self._writing():
+            if last.exists():
+                if previous.exists():
+                    shutil.rmtree(previous)
+                last.rename(previous)
+            fresh.rename(last)
+            sync(self.path)
 
     def save_best(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
         """The best weights so far."""
         best, old = self.path / "best", self.path / "best.old"
         fresh = self._write("best", weights, state)
-        if best.exists():
-            shutil.rmtree(old, ignore_errors=True)  # left by a process killed right after this
-            best.rename(old)
-        fresh.rename(best)
+        with self._writing():
+            if best.exists():
+                shutil.rmtree(old, ignore_errors=True)  # left by a process killed right after this
+                best.rename(old)
+            fresh.rename(best)
+            sync(self.path)
         shutil.rmtree(old, ignore_errors=True)
 
     def _write(self, name: str, weights: dict[str, Tensor], state: dict[str, Any]) -> Path:
         folder = self.path / f"{name}.new"
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            folder.mkdir()
-            save_file({k: v.contiguous() for k, v in weights.items()}, folder / "model.safetensors")
-            torch.save(state, folder / "state.pt")
-            sums = {p.name: checksum(p) for p in sorted(folder.iterdir())}
-            (folder / "manifest.json").write_text(json.dumps(sums))
-            for path in folder.iterdir():
-                sync(path)
-        except (OSError, RuntimeError, SafetensorError) as error:  # each writer has its own
+            with self._writing():
+                folder.mkdir()
+                plain = {k: v.contiguous() for k, v in weights.items()}
+                save_file(plain, folder / "model.safetensors")
+                torch.save(state, folder / "state.pt")
+                sums = {p.name: checksum(p) for p in sorted(folder.iterdir())}
+                (folder / "manifest.json").write_text(json.dumps(sums))
+                for path in (*folder.iterdir(), folder):
+                    sync(path)
+        except RunError:
             shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return folder
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Errors of each writer, and each has its own, as one that says what is left."""
+        try:
+            yield
+        except (OSError, RuntimeError, SafetensorError) as error:
             raise RunError(
                 f"the checkpoint could not be written to {self.path}: {error}; what was saved "
-                "before is untouched. Make room and resume"
+                f"before is untouched. Make room and go on: surnn resume {self.path}"
             ) from error
-        return folder
 
     def load(
         self, name: str, device: torch.device | str = "cpu"
@@ -171,17 +221,28 @@ class RunFolder:
         return weights, state
 
     def _verify(self, folder: Path) -> None:
-        others = [n for n in (*CHECKPOINTS, "best") if n != folder.name]
-        there = [n for n in others if (self.path / n).exists()]
-        mend = f"; there is also: {', '.join(there)} (choose with --checkpoint)" if there else ""
         try:
             sums = json.loads((folder / "manifest.json").read_text())
-        except (OSError, json.JSONDecodeError) as error:
-            raise RunError(f"checkpoint {folder} has no readable manifest{mend}") from error
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"checkpoint {folder} has no readable manifest; {self._instead(folder)}"
+            ) from error
         for name, wanted in sums.items():
             path = folder / name
             if not path.exists() or checksum(path) != wanted:
-                raise RunError(f"checkpoint {folder} is damaged: {name} is not what it was{mend}")
+                raise RunError(
+                    f"checkpoint {folder} is damaged: {name} is not what it was; "
+                    f"{self._instead(folder)}"
+                )
+
+    def _instead(self, damaged: Path) -> str:
+        """What can be done without a checkpoint."""
+        if damaged.name != "previous" and (self.path / "previous").exists():
+            again = f"surnn resume {self.path} --checkpoint previous"
+            return f"the one before it leads to the same: {again}"
+        if damaged.name != "best" and (self.path / "best").exists():
+            return f"the best weights are there still: surnn eval {self.path} --checkpoint best"
+        return "there is no other; begin again with surnn train"
 
 
 # ---------------------------------------------------------------------------- helpers
@@ -190,14 +251,27 @@ class RunFolder:
 def write_atomically(path: Path, text: str) -> None:
     """All of it or nothing."""
     fresh = path.with_name(path.name + ".new")
-    fresh.write_text(text)
-    sync(fresh)
-    fresh.replace(path)
+    try:
+        fresh.write_text(text)
+        sync(fresh)
+        fresh.replace(path)
+        sync(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise RunError(
+            f"{path} could not be written: {error}; what it held before is untouched. Make room "
+            "and try again"
+        ) from error
 
 
 def sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    """Wait until a file, or the names in a folder, are really on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def checksum(path: Path) -> str:
@@ -229,6 +303,17 @@ def config_to_dict(config: Any) -> dict[str, Any]:
     """A run's configuration as JSON; the task with its name."""
     plain = {f.name: asdict(getattr(config, f.name)) for f in fields(config) if f.name != "task"}
     return {"task": {"name": config.task.name, **task_options(config.task)}, **plain}
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested options as ``{"train.steps": 100}``."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = list(value) if isinstance(value, tuple) else value
+    return found
 
 
 def task_options(task: Any) -> dict[str, Any]:

@@ -5,22 +5,29 @@ was killed and resumed is, on the CPU, bit for bit the run that was not.
 """
 
 import math
-import signal
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
 
+from .checkpoints import random_states, restore, restore_random, whole_optimizer, whole_weights
 from .config import RunConfig
 from .distributed import World
-from .evaluate import autocast, evaluate
+from .evaluate import evaluate
+from .graphs import Ahead
 from .models import SequenceModel
-from .runs import RunFolder
-from .schedule import gate_noise, learning_rate
+from .runs import RunError, RunFolder, config_to_dict
+from .schedule import time_used
+from .signals import Signals
 from .tasks.base import Batch, Task
+from .update import Reading, Updater
+
+KEPT = (
+    "step", "seconds", "starting", "best", "since_best", "logged", "evaluated", "evaluation_seconds"
+)  # fmt: skip
+"""What a checkpoint holds besides weights, optimizer and randomness."""
+GO_ON, ENOUGH, INTERRUPTED = range(3)
 
 
 class NotFinite(ArithmeticError):
@@ -57,7 +64,7 @@ class Trainer:
 
     Args:
         config: every choice.
-        folder: where the record is kept; None keeps none.
+        folder: where the record is kept; None keeps none. Of several processes, that of the first.
         data: a folder with data sets.
         reporter: shows progress.
         world: the processes that train together; alone by default.
@@ -77,36 +84,47 @@ class Trainer:
         self.reporter: Reporter = reporter or Silent()
         self.device = pick_device(config.train.device, self.world)
         torch.manual_seed(config.train.seed)
-        self.task.prepare(self.device, data)
+        self._prepare(data)
         task = self.task
         model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
         self.model = model.to(self.device)
-        self.optimizer = make_optimizer(self.model, config)
-        self.wrapped: nn.Module = self.world.wrap(self.model)
-        if config.train.compile:
-            self.wrapped = torch.compile(self.wrapped)  # type: ignore[assignment]
+        self.updater = Updater(self.model, config, self.world)
+        self.batches = Ahead(self._make_batch, self.device)
         self.board = self._open_board()
         self.step = 0
         self.seconds = 0.0
+        """Of all sessions."""
+        self.starting = 0.0
+        """Seconds of first updates, in which kernels are compiled."""
         self.best: float | None = None
         self.since_best = 0
-        self._asked_to_stop: str | None = None
-        self._deadline = math.inf
+        self.logged = 0
+        self.evaluated = 0
+        """Steps of the last line of the log and of the last evaluation."""
+        self.evaluation_seconds: float | None = None
+        """Of the longest evaluation."""
         self.interrupted = False
-        """Whether a signal ended training."""
-        self._saved_at: int | None = None
-        self._check_batch()
+        """Whether a signal ended training, in any process."""
+        self._signals = Signals()
+        self._begin = time.perf_counter()
+        self._session = 0, 0.0
+        """Updates and seconds before this session."""
+        self._used = 0.0
+        self._saved: tuple[int, int] | None = None
+        self._notes: list[str] = []
         if self.world.size > 1:  # dropout and sampled gates: each process draws its own
             torch.manual_seed(config.train.seed + 7919 * self.world.rank)
 
-    def _check_batch(self) -> None:
-        parts = self.config.train.accumulate * self.world.size
-        if self.config.train.batch % parts:
-            raise ValueError(
-                f"a batch of {self.config.train.batch} cannot be divided among {self.world.size} "
-                f"process(es) and {self.config.train.accumulate} accumulated part(s); use a "
-                f"multiple of {parts}"
-            )
+    def _prepare(self, data: Path | None) -> None:
+        """Data: first in the first process, which may keep them on disk for the others."""
+        for turn in (True, False):
+            with self.world.failing_together():
+                if self.world.first == turn:
+                    self.task.prepare(self.device, data)
+
+    def _make_batch(self, number: int) -> Batch:
+        train = self.config.train
+        return self.task.batch("train", number, train.batch, train.seed, self.device)
 
     def keep(self, folder: RunFolder) -> None:
         """Keep the record in ``folder`` from now on."""
@@ -127,124 +145,141 @@ class Trainer:
     def fit(self) -> dict[str, Any]:
         """Train to the end, or until asked to stop; the last evaluation."""
         train = self.config.train
-        begin, before = time.perf_counter(), self.seconds
-        self._deadline = begin + 60 * (math.inf if train.minutes is None else train.minutes)
+        self._begin = time.perf_counter() - self.seconds
+        self._session = self.step, self.seconds
+        self.interrupted = False
+        self.model.train()
+        with self.world.failing_together():
+            if self.folder is not None and self.world.first:
+                self.folder.forget_after(self.step, self.evaluated)
+        while self._notes:
+            self.reporter.message(self._notes.pop(0))
         result: dict[str, Any] = {}
-        evaluated = None
-        losses: list[Tensor] = []
-        with self._heeding_signals():
-            while self.step < train.steps:
-                losses.append(self._update())
-                self.step += 1
-                self.seconds = before + time.perf_counter() - begin
-                if self.step % train.log_every == 0 or self.step == train.steps:
-                    self._log(losses)
-                    losses = []
-                if self.step % train.evaluate_every == 0 or self.step == train.steps:
-                    result, evaluated = self._evaluate(), self.step
-                    if train.patience is not None and self.since_best >= train.patience:
-                        self._stop(f"no improvement in {train.patience} evaluations")
-                if self._out_of_time():
-                    self._stop(f"{train.minutes:g} minutes are over")
-                if self.world.any(self._asked_to_stop is not None):
+        with self._signals:
+            while True:
+                ended = self.step >= train.steps
+                if self.logged < self.step and (ended or self.step % train.log_every == 0):
+                    self._log()
+                if self.evaluated < self.step and (ended or self.step % train.evaluate_every == 0):
+                    result = self._evaluate() or result
+                why = self._why_stop()
+                if ended or why is not None:
                     break
-                if self.step % train.checkpoint_every == 0:
+                if self.step > 0 and self.step % train.checkpoint_every == 0:
                     self.save()
-            if evaluated != self.step and not self.interrupted:  # a run without a number is none
-                result = self._evaluate()
-        self.save()
-        if self._asked_to_stop is not None:
-            self.reporter.message(f"stopped at update {self.step}: {self._asked_to_stop}")
+                self._update()
+            if self.evaluated < self.step and not self.interrupted:
+                result = self._evaluate() or result  # a run without a number is none
+            self.save()
+        if why is not None:
+            self.reporter.message(f"stopped at update {self.step}: {why}")
         return result
 
-    def _update(self) -> Tensor:
-        """One update; the loss."""
+    def _update(self) -> None:
         train = self.config.train
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["full"] * learning_rate(train, self.step)
-        for layer in self.model.selective_layers():
-            for gate in layer.gates:
-                gate.noise = gate_noise(train, self.step)  # type: ignore[assignment]
-        self.model.train()
-        self.optimizer.zero_grad(set_to_none=True)
-        whole = self.task.batch("train", self.step, train.batch, train.seed, self.device)
-        total = torch.zeros((), device=self.device)
-        for part in range(train.accumulate):
-            with self.world.accumulating(self.wrapped, part + 1 < train.accumulate):
-                loss = self._loss(rows(whole, part, train.accumulate, self.world))
-                (loss / train.accumulate).backward()
-            total += loss.detach() / train.accumulate
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), train.clip)
-        if self.device.type == "cpu" or self.step % train.log_every == 0:
-            self._check_finite(total, norm)
-        self.optimizer.step()
-        return total
+        at = max(self.step, min(1.0, self._used) * train.steps)
+        self.updater(at, self.batches.take(self.step))
+        self.step += 1
+        if self.step < train.steps:
+            self.batches.prepare(self.step)
+        first = self.step == self._session[0] + 1
+        if first or (self.device.type == "cpu" and bool(self.updater.lost)):
+            self._read()  # on a GPU a look is a wait, so it is taken only when something is told
+        self.seconds = time.perf_counter() - self._begin
+        if first:
+            self.starting += self.seconds - self._session[1]
 
-    def _loss(self, batch: Batch) -> Tensor:
-        with autocast(self.device, self.config.train.precision):
-            prediction = self.wrapped(batch.x, batch.lengths)
-        loss = self.task.loss(prediction.float(), batch)
-        if self.config.train.rate_penalty:
-            layers = self.model.selective_layers()
-            penalty = torch.stack([layer.rate_penalty() for layer in layers]).sum()
-            loss = loss + self.config.train.rate_penalty * penalty
-        return loss
+    def _why_stop(self) -> str | None:
+        """The reason, if there is one, in any process; and how much of the time is used."""
+        train, came = self.config.train, self._signals.came
+        elapsed = time.perf_counter() - self._begin
+        used = time_used(train, elapsed, self.starting, self.evaluation_seconds)
+        impatient = train.patience is not None and self.since_best >= train.patience
+        code = INTERRUPTED if came else ENOUGH if impatient or used >= 1 else GO_ON
+        code, self._used = self.world.largest(code, used)
+        if code == GO_ON:
+            return None
+        if code == INTERRUPTED:
+            self.interrupted = True
+            return f"{came or 'a signal to another process'} came"
+        if impatient:
+            return f"no improvement in {train.patience} evaluations"
+        return f"{train.minutes:g} minutes are over"
 
-    def _check_finite(self, loss: Tensor, norm: Tensor) -> None:
-        if bool(loss.isfinite()) and bool(norm.isfinite()):
-            return
-        self.optimizer.zero_grad(set_to_none=True)
-        self.save()  # the weights are those before this update
-        raise NotFinite(
-            f"loss {loss.item():g}, gradient norm {norm.item():g} at update {self.step}; the state "
-            "before it is saved. A smaller learning rate, clipping or a look at the data may help"
-        )
+    def _may_evaluate_on(self) -> bool:
+        minutes = self.config.train.minutes
+        late = minutes is not None and time.perf_counter() - self._begin > 60 * minutes
+        code = INTERRUPTED if self._signals.came else ENOUGH if late else GO_ON
+        (code,) = self.world.largest(code)
+        self.interrupted = self.interrupted or code == INTERRUPTED
+        return code == GO_ON
 
     # ------------------------------------------------------------ what is told
 
-    def _log(self, losses: list[Tensor]) -> None:
-        loss = self.world.mean(torch.stack(losses).mean()).item()
-        if not math.isfinite(loss):
-            raise NotFinite(
-                f"the loss is {loss:g} around update {self.step}; resume from the last checkpoint "
-                "with a smaller learning rate"
-            )
-        values: dict[str, Any] = {"loss": loss, "seconds": round(self.seconds, 3)}
-        values["learning_rate"] = self.optimizer.param_groups[0]["lr"]
-        layers = self.model.selective_layers()
-        if layers:
-            values["update_rate"] = [layer.update_rate.mean().item() for layer in layers]
+    def _read(self) -> Reading:
+        """What the device says. If an update was not finite, the state before it is kept."""
+        reading = self.updater.read()
+        if not reading.lost:
+            return reading
+        self.step = self._session[0] + reading.done
+        self._save(reading.losses)
+        how = "a smaller learning rate or --train.clip"
+        if self.folder is not None:
+            half = self.config.train.learning_rate / 2
+            how += f": surnn resume {self.folder.path} --train.learning-rate {half:g}"
+        raise NotFinite(
+            f"loss {reading.loss:g}, gradient norm {reading.norm:g} at update {self.step}; the "
+            f"state before it is kept. Look at the data, or go on with {how}"
+        )
+
+    def _log(self) -> None:
+        reading = self._read()
+        values: dict[str, Any] = {
+            "loss": reading.losses / (self.step - self.logged),
+            "gradient_norm": reading.norm,
+            "learning_rate": self.updater.rate,
+            "seconds": round(self.seconds, 3),
+        }
+        if reading.rates:
+            values["update_rate"] = reading.rates
+        self.updater.losses.zero_()
+        self.logged = self.step
         self._record("train", values)
         self.reporter.update(self.step, values)
 
-    def _evaluate(self) -> dict[str, Any]:
-        train = self.config.train
-        batches = train.evaluation_batches
+    def _evaluate(self) -> dict[str, Any] | None:
+        """On the validation set; None if a signal came in between."""
+        self._read()
+        train, begin = self.config.train, time.perf_counter()
         found = evaluate(
-            self.model, self.task, "valid", train.batch, self.device, batches=batches,
-            precision=train.precision,
+            self.model, self.task, "valid", train.batch, self.device,
+            batches=train.evaluation_batches, precision=train.precision, world=self.world,
+            go_on=self._may_evaluate_on,
         )  # fmt: skip
+        if self.interrupted:
+            return None
+        (took,) = self.world.largest(time.perf_counter() - begin)
+        self.evaluation_seconds = max(took, self.evaluation_seconds or 0.0)
+        self.seconds = time.perf_counter() - self._begin
         value = found[self.task.metric]
-        if math.isfinite(value) and self._is_better(value):
+        self.evaluated = self.step
+        self.since_best += 1
+        if self._is_better(value):
             self.best, self.since_best = value, 0
-            if self.folder is not None and self.world.first:
-                self.folder.save_best(
-                    self.model.state_dict(), {"step": self.step, self.task.metric: value}
-                )
-        else:
-            self.since_best += 1
+            self._save_best(value)
         self._record("valid", found)
         self.reporter.update(self.step, {f"valid {self.task.metric}": value})
         return found
 
     def _is_better(self, value: float) -> bool:
-        if self.best is None:
-            return True
+        if self.best is None or not math.isfinite(value):
+            return math.isfinite(value)
         return value > self.best if self.task.higher_is_better else value < self.best
 
     def _record(self, kind: str, values: dict[str, Any]) -> None:
-        if self.folder is not None and self.world.first:
-            self.folder.log(kind=kind, step=self.step, **values)
+        with self.world.failing_together():
+            if self.folder is not None and self.world.first:
+                self.folder.log(kind=kind, step=self.step, **values)
         if self.board is not None:
             for name, value in values.items():
                 if isinstance(value, float):
@@ -252,115 +287,86 @@ class Trainer:
 
     # ------------------------------------------------------------ stopping and going on
 
-    def _out_of_time(self) -> bool:
-        """Of this session, so that a resumed run has its time too."""
-        if self.config.train.minutes is None:
-            return False
-        return self.world.any(time.perf_counter() > self._deadline)
-
-    def _stop(self, why: str) -> None:
-        self._asked_to_stop = why
-
-    @contextmanager
-    def _heeding_signals(self):
-        """SIGINT and SIGTERM end the loop after the update at hand, with a checkpoint."""
-        handlers: dict[int, Any] = {}
-
-        def stop(number: int, frame: Any) -> None:
-            if self.interrupted:  # a second time: at once
-                raise KeyboardInterrupt
-            self.interrupted = True
-            self._stop(f"{signal.Signals(number).name} came")
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            try:
-                handlers[number] = signal.signal(number, stop)
-            except ValueError:  # not in the main thread: whoever is there heeds signals
-                break
-        try:
-            yield
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-
     def save(self) -> None:
         """A checkpoint to go on from."""
-        if self.folder is None or not self.world.first or self._saved_at == self.step:
+        if self._saved != (self.step, self.evaluated):
+            self._save(self._read().losses)
+
+    def _save(self, losses: float) -> None:
+        if not self.world.any(self.folder is not None):
             return
-        random: dict[str, Tensor] = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            random["cuda"] = torch.cuda.get_rng_state(self.device)
-        state = {
-            "step": self.step,
-            "seconds": self.seconds,
-            "best": self.best,
-            "since_best": self.since_best,
-            "optimizer": self.optimizer.state_dict(),
-            "random": random,
+        weights = whole_weights(self.model)
+        state = {name: getattr(self, name) for name in KEPT} | {
+            "losses": losses,
+            "optimizer": whole_optimizer(self.model, self.updater.optimizer),
+            "random": random_states(self.world, self.device),
         }
-        self.folder.save(self.model.state_dict(), state)
-        self._saved_at = self.step
+        with self.world.failing_together():
+            if self.folder is not None and self.world.first:
+                self.folder.save(weights, state)
+        self._saved = self.step, self.evaluated
+
+    def _save_best(self, value: float) -> None:
+        if not self.world.any(self.folder is not None):
+            return
+        weights = whole_weights(self.model)
+        with self.world.failing_together():
+            if self.folder is not None and self.world.first:
+                self.folder.save_best(weights, {"step": self.step, self.task.metric: value})
+
+    def resume(self, checkpoint: str = "last") -> None:
+        """Go on where ``checkpoint`` was, with this trainer's configuration."""
+        weights, state = self._load(checkpoint)
+        restore(self.model, self.updater.optimizer, weights, state["optimizer"])
+        for name in KEPT:
+            setattr(self, name, state[name])
+        self._session = self.step, self.seconds
+        self._saved = self.step, self.evaluated
+        self.updater.begin(state["losses"])
+        mixed = (self.config.train.seed + 7919 * self.world.rank) * 1_000_003 + self.step
+        if not restore_random(state["random"], self.world, self.device, mixed):
+            self._notes.append(
+                f"saved by {len(state['random'])} process(es), goes on with {self.world.size} on "
+                f"{self.device.type}: batches are the same, dropout and sampled gates draw anew"
+            )
+        with self.world.failing_together():
+            if self.folder is not None and self.world.first:
+                self.folder.change(config_to_dict(self.config))
+                self.folder.note(step=self.step, processes=self.world.size, notes=self._notes)
+
+    def _load(self, checkpoint: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        weights: dict[str, Any] = {}
+        state: dict[str, Any] = {}
+        with self.world.failing_together():
+            assert self.folder is not None, "a run without a folder cannot be resumed"
+            weights, state = self.folder.load(checkpoint)
+            missing = {*KEPT, "losses", "optimizer", "random"} - set(state)
+            if missing:
+                raise RunError(
+                    f"checkpoint {checkpoint!r} of {self.folder.path} has weights but no "
+                    f"{', '.join(sorted(missing))}: training cannot go on from it; use last or "
+                    "previous"
+                )
+        return weights, state
 
     def close(self) -> None:
         """Let go of what ties this process to others and to files; the model stays."""
-        self.wrapped = self.model
+        self.updater.close()
         if self.board is not None:
             self.board.close()
-
-    def resume(self, checkpoint: str = "last") -> None:
-        """Go on where ``checkpoint`` was."""
-        assert self.folder is not None
-        weights, state = self.folder.load(checkpoint)
-        self.model.load_state_dict(weights)
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.step, self.seconds = state["step"], state["seconds"]
-        self.best, self.since_best = state["best"], state["since_best"]
-        torch.set_rng_state(state["random"]["cpu"].cpu())
-        if self.device.type == "cuda" and "cuda" in state["random"]:
-            torch.cuda.set_rng_state(state["random"]["cuda"].cpu(), self.device)
-        if self.world.first:
-            self.folder.forget_after(self.step)
-
-
-# ---------------------------------------------------------------------------- parts
 
 
 def pick_device(wanted: str, world: World) -> torch.device:
     """The device of this process."""
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted == "cuda" and not torch.cuda.is_available():
+    if wanted == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
         raise ValueError("no CUDA device is there; use --train.device cpu")
-    return torch.device(wanted, world.local_rank) if wanted == "cuda" else torch.device("cpu")
-
-
-def make_optimizer(model: SequenceModel, config: RunConfig) -> torch.optim.AdamW:
-    """AdamW in three groups: matrices decay; vectors and gates do not; gates have a rate."""
-    train = config.train
-    gates = {id(p) for p in model.gate_parameters()}
-    trained = [p for p in model.parameters() if p.requires_grad]
-    own = [p for p in trained if id(p) in gates]
-    rest = [p for p in trained if id(p) not in gates]
-    rate = train.learning_rate
-    gate_rate = rate if train.gate_learning_rate is None else train.gate_learning_rate
-    matrices = [p for p in rest if p.dim() > 1 and not getattr(p, "is_dynamics", False)]
-    decayed = {id(p) for p in matrices}
-    groups = [
-        {"params": matrices, "weight_decay": train.weight_decay, "lr": rate},
-        {"params": [p for p in rest if id(p) not in decayed], "weight_decay": 0.0, "lr": rate},
-        {"params": own, "weight_decay": 0.0, "lr": gate_rate},
-    ]
-    groups = [{**g, "full": g["lr"]} for g in groups if g["params"]]
-    return torch.optim.AdamW(groups, fused=next(model.parameters()).is_cuda)
-
-
-def rows(batch: Batch, part: int, parts: int, world: World) -> Batch:
-    """This process's rows of one accumulated part of a batch."""
-    if parts * world.size == 1:
-        return batch
-    begin = part * world.size + world.rank
-    share = len(batch.x) // (parts * world.size)
-    chosen = slice(begin * share, (begin + 1) * share)
-    lengths = None if batch.lengths is None else batch.lengths[chosen]
-    kinds = None if batch.kinds is None else batch.kinds[chosen]
-    return Batch(batch.x[chosen], batch.target[chosen], lengths, kinds)
+    if world.local_rank >= torch.cuda.device_count():
+        raise ValueError(
+            f"there are more processes on this machine than GPUs, {torch.cuda.device_count()}; "
+            "start as many, or use --train.device cpu"
+        )
+    return torch.device("cuda", world.local_rank)

@@ -1,0 +1,117 @@
+"""Work on a GPU without the host in its way: one CUDA graph, and batches made ahead of time."""
+
+from collections.abc import Callable
+
+import torch
+
+from .tasks.base import Batch
+
+WARM_UP = 3
+"""Runs before a capture: kernels are compiled and libraries settle on their algorithms."""
+
+
+class Captured:
+    """A function of a batch as one CUDA graph: a few times as it is, then captured, then replayed.
+
+    Batches are copied into the same memory and must be of one shape. What the function leaves
+    behind must be left in the same tensors every time.
+
+    Args:
+        work: done on a batch, without waiting for the device.
+    """
+
+    def __init__(self, work: Callable[[Batch], None]) -> None:
+        self.work = work
+        self.runs = 0
+        self.given: Batch | None = None
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.stream = torch.cuda.Stream()
+
+    def __call__(self, batch: Batch) -> None:
+        """Work on this batch."""
+        given = self._put(batch)
+        self.runs += 1
+        if self.runs <= WARM_UP:
+            main = torch.cuda.current_stream()
+            self.stream.wait_stream(main)
+            with torch.cuda.stream(self.stream):
+                self.work(given)
+            main.wait_stream(self.stream)
+            return
+        self.graph = self.graph or self._capture(given)
+        self.graph.replay()
+
+    def _put(self, batch: Batch) -> Batch:
+        if self.given is None:
+            self.given = each(batch, torch.Tensor.clone)
+            return self.given
+        for name, mine, new in zip(Batch._fields, self.given, batch, strict=True):
+            found, wanted = _form(new), _form(mine)
+            if found != wanted:
+                raise ValueError(
+                    f"a CUDA graph is of one shape, and {name} of this batch is {found} where "
+                    f"{wanted} was captured; train without --train.cuda-graph"
+                )
+            if mine is not None and new is not None:
+                mine.copy_(new)
+        return self.given
+
+    def _capture(self, given: Batch) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=self.stream):
+                self.work(given)
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ValueError(
+                f"this model's update cannot be captured as a CUDA graph ({reason}); train "
+                "without --train.cuda-graph"
+            ) from error
+        return graph
+
+
+def each(batch: Batch, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+    """A batch of changed tensors."""
+    lengths = None if batch.lengths is None else change(batch.lengths)
+    kinds = None if batch.kinds is None else change(batch.kinds)
+    return Batch(change(batch.x), change(batch.target), lengths, kinds)
+
+
+def _form(part: torch.Tensor | None) -> str:
+    return "absent" if part is None else f"{list(part.shape)} {part.dtype}"
+
+
+class Ahead:
+    """Batches by number, on a GPU one ahead, made on a stream of their own.
+
+    Making one may wait for the device, to copy row numbers or to find the longest sequence. On its
+    own stream that is not waiting for the model.
+    """
+
+    def __init__(self, make: Callable[[int], Batch], device: torch.device) -> None:
+        self.make, self.device = make, device
+        self.ready: tuple[int, Batch] | None = None
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream(device))  # the data are there
+
+    def prepare(self, number: int) -> None:
+        """Make batch ``number`` while the device works on the one before."""
+        if self.stream is not None:
+            with torch.cuda.stream(self.stream):
+                self.ready = number, self.make(number)
+
+    def take(self, number: int) -> Batch:
+        """Batch ``number``."""
+        if self.stream is None:
+            return self.make(number)
+        if self.ready is None or self.ready[0] != number:
+            self.prepare(number)
+        assert self.ready is not None
+        batch, self.ready = self.ready[1], None
+        main = torch.cuda.current_stream(self.device)
+        main.wait_stream(self.stream)
+        for part in batch:
+            if part is not None:
+                part.record_stream(main)  # its memory is in use until the model is done with it
+        return batch

@@ -1,0 +1,222 @@
+"""One update of the weights: device work only, so that it never waits and can be captured.
+
+What goes wrong is noticed on the device: an update whose loss or gradient is not finite does not
+happen, and neither does any after it, until the host looks and finds the last good state.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from .config import RunConfig
+from .distributed import World
+from .evaluate import autocast, layer_rates
+from .graphs import Captured, each
+from .models import SequenceModel
+from .schedule import gate_noise, learning_rate
+from .tasks.base import Batch, Task
+
+
+class Reading(NamedTuple):
+    """What the device has to say."""
+
+    done: int
+    """Updates that happened."""
+    losses: float
+    """Sum of their losses, since it was set."""
+    loss: float
+    norm: float
+    """Loss and gradient norm of the last update, or of the one that was not finite."""
+    rates: list[float]
+    """Update rates of the layers in this pass."""
+    lost: bool
+    """Whether there was one that was not finite."""
+
+
+class Updater:
+    """Makes updates, and counts.
+
+    Args:
+        model: what is trained, on its device.
+        config: of the run.
+        world: with whom.
+    """
+
+    def __init__(self, model: SequenceModel, config: RunConfig, world: World) -> None:
+        self.train, self.world = config.train, world
+        self.task: Task = config.task
+        self.model = model
+        self.device = next(model.parameters()).device
+        self._check()
+        groups = parameter_groups(model, config)  # of weights that know yet what they are for
+        self.wrapped = world.wrap(model, config.train.shard)
+        self.optimizer = make_optimizer(model, groups, config.train.cuda_graph)
+        self._predict = torch.compile(self.wrapped) if config.train.compile else self.wrapped
+        self.layers = model.selective_layers()
+        self.statistics = [
+            b for m in model.modules() if isinstance(m, _BatchNorm) for b in m.buffers()
+        ]
+        self.noise = torch.ones((), device=self.device)
+        if config.train.anneal is not None:
+            for gate in (gate for layer in self.layers for gate in layer.gates):
+                gate.noise = self.noise  # type: ignore[assignment]
+        self.rate = 0.0
+        """The learning rate of the last update."""
+        count = sum(layer.num_layers for layer in self.layers)
+        self.losses, self.loss, self.norm, self.lost = torch.zeros(4, device=self.device).unbind()
+        self.done = torch.zeros((), dtype=torch.int64, device=self.device)
+        self.rates = torch.zeros(count, device=self.device)
+        self.optimizer.found_inf = self.lost  # type: ignore[attr-defined] (as a GradScaler sets it)
+        self._run = Captured(self._on_device) if config.train.cuda_graph else self._on_device
+
+    def _check(self) -> None:
+        parts = self.train.accumulate * self.world.size
+        if self.train.batch % parts:
+            raise ValueError(
+                f"a batch of {self.train.batch} cannot be divided among {self.world.size} "
+                f"process(es) and {self.train.accumulate} accumulated part(s); use a multiple of "
+                f"{parts}"
+            )
+        if self.train.cuda_graph and self.device.type != "cuda":
+            raise ValueError("a CUDA graph needs a GPU; train without --train.cuda-graph")
+        if self.train.cuda_graph and self.world.size > 1:
+            raise ValueError(
+                "a CUDA graph is of one process, and there are several; train without "
+                "--train.cuda-graph"
+            )
+
+    def __call__(self, at: float, batch: Batch) -> None:
+        """One update with the whole ``batch``, of which this process takes its rows.
+
+        ``at`` says how far the run has come, in updates.
+        """
+        share = learning_rate(self.train, at)
+        self.rate = self.train.learning_rate * share
+        for group in self.optimizer.param_groups:
+            group["lr"].fill_(group["full"] * share)
+        if self.train.anneal is not None:
+            self.noise.fill_(gate_noise(self.train, at))
+        self._run(batch)
+
+    def begin(self, losses: float = 0.0) -> None:
+        """Count from here on, with this sum of losses."""
+        for number in (self.done, self.loss, self.norm, self.lost):
+            number.zero_()
+        self.losses.fill_(losses)
+
+    def read(self) -> Reading:
+        """The numbers; waits for the device."""
+        own = torch.stack((self.losses, self.loss, self.norm, self.lost)).double()
+        rates = self.world.sum(self.rates.double()) / self.world.size
+        done, losses, loss, norm, lost, *rates = torch.cat(
+            (self.done.double()[None], own, rates)
+        ).tolist()
+        return Reading(int(done), losses, loss, norm, rates, lost > 0)
+
+    def close(self) -> None:
+        """Let go of what ties the model to other processes."""
+        self.wrapped = self._predict = self.model
+
+    # ------------------------------------------------------------ on the device
+
+    def _on_device(self, whole: Batch) -> None:
+        before = [b.clone() for b in self.statistics]
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self._backward(whole)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.train.clip)
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # type: ignore[operator]
+        for mine, new in ((self.loss, loss), (self.norm, norm)):
+            mine.copy_(torch.where(self.lost > 0, mine, new))
+        self.lost.copy_(torch.where(self.loss.isfinite() & self.norm.isfinite(), self.lost, 1.0))
+        self.optimizer.step()  # nothing, if lost
+        for buffer, old in zip(self.statistics, before, strict=True):
+            buffer.copy_(torch.where(self.lost > 0, old, buffer))
+        self.losses.add_(torch.where(self.lost > 0, 0.0, loss))
+        self.done.add_(self.lost == 0)
+        if self.layers:
+            self.rates.copy_(layer_rates(self.layers))
+
+    def _backward(self, whole: Batch) -> Tensor:
+        """Gradients of the whole batch's loss, in all processes, and that loss."""
+        parts = self.train.accumulate
+        total = torch.zeros((), device=self.device)
+        for part in range(parts):
+            batch = rows(whole, part, parts, self.world)
+            with self.world.accumulating(self.wrapped, part + 1 < parts):
+                loss = self._loss(batch, whole)
+                (loss * self.world.size).backward()  # gradients are averaged over processes
+            total = total + loss.detach()
+        return self.world.sum(total)
+
+    def _loss(self, batch: Batch, whole: Batch) -> Tensor:
+        """What ``batch`` adds to the mean loss of the whole batch that it is a part of."""
+        with autocast(self.device, self.train.precision):
+            prediction = self._predict(batch.x, batch.lengths)
+        loss = self.task.loss(prediction.float(), batch)
+        if batch is not whole:
+            loss = loss * (self.task.weight(batch) / self.task.weight(whole))
+        if self.train.rate_penalty:
+            penalty = torch.stack([layer.rate_penalty() for layer in self.layers]).sum()
+            loss = loss + self.train.rate_penalty * share_of_steps(batch, whole) * penalty
+        return loss
+
+
+# ---------------------------------------------------------------------------- parts
+
+
+def parameter_groups(model: SequenceModel, config: RunConfig) -> list[dict[str, Any]]:
+    """Names of weights in three groups: matrices decay; vectors and gates do not; gates have a
+    learning rate of their own."""
+    train = config.train
+    of_gates = {id(p) for p in model.gate_parameters()}
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    gates = [name for name, p in trained.items() if id(p) in of_gates]
+    rest = {name: p for name, p in trained.items() if id(p) not in of_gates}
+    matrices = [
+        name for name, p in rest.items() if p.dim() > 1 and not getattr(p, "is_dynamics", False)
+    ]
+    others = [name for name in rest if name not in set(matrices)]
+    rate = train.learning_rate
+    gate_rate = rate if train.gate_learning_rate is None else train.gate_learning_rate
+    groups = [
+        {"params": matrices, "weight_decay": train.weight_decay, "full": rate},
+        {"params": others, "weight_decay": 0.0, "full": rate},
+        {"params": gates, "weight_decay": 0.0, "full": gate_rate},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def make_optimizer(
+    model: SequenceModel, groups: list[dict[str, Any]], captured: bool = False
+) -> torch.optim.AdamW:
+    """AdamW of these groups of names. Learning rates are tensors, to be set without a host."""
+    named = dict(model.named_parameters())
+    device = next(model.parameters()).device
+    made = [
+        {
+            **group,
+            "params": [named[name] for name in group["params"]],
+            "lr": torch.tensor(group["full"], device=device),
+        }
+        for group in groups
+    ]
+    return torch.optim.AdamW(made, fused=True, capturable=captured)
+
+
+def rows(batch: Batch, part: int, parts: int, world: World) -> Batch:
+    """This process's rows of one accumulated part of a batch."""
+    if parts * world.size == 1:
+        return batch
+    begin = part * world.size + world.rank
+    share = len(batch.x) // (parts * world.size)
+    chosen = slice(begin * share, (begin + 1) * share)
+    return each(batch, lambda values: values[chosen])
+
+
+def share_of_steps(batch: Batch, whole: Batch) -> Tensor | float:
+    """How much of the whole batch's time is in a part of it."""
+    if batch.lengths is None or whole.lengths is None:
+        return len(batch.x) / len(whole.x)
+    return batch.lengths.sum() / whole.lengths.sum()
