@@ -5,7 +5,8 @@ import torch
 
 import surnn
 from conftest import assert_same, make_inputs, run_with_gradients
-from surnn.scan import onepass, reference
+from surnn.cells import get_cell
+from surnn.scan import choose, onepass, reference
 from surnn.theory import retention, skip_drive_for_retention
 
 
@@ -100,3 +101,11 @@ def test_layer_runs_on_it_and_refuses_what_it_cannot():
     with pytest.raises(ValueError, match="soft gate"):
         surnn.SuGRU(3, 8, gate=surnn.Rhythm(mode="soft"), backend="onepass")(x)
     assert surnn.SuGRU(3, 8, gate=surnn.Rhythm(frozen=True)).chosen_backend != "onepass"
+
+
+def test_auto_means_it_on_a_gpu_for_wide_heads_of_units_whose_gates_need_no_gradient():
+    cuda = torch.device("cuda")
+    wide = get_cell("gru"), 4096, cuda, torch.float64, torch.float64
+    assert choose("auto", *wide, one_pass=True) == "onepass"
+    assert choose("auto", *wide) == "events"
+    assert choose("auto", *wide[:2], torch.device("cpu"), *wide[3:], one_pass=True) == "events"

@@ -161,6 +161,12 @@ def test_auto_chooses_the_kernels():
     assert surnn.SuGRU(8, 64, heads=4).cuda().double().chosen_backend == "events"
     assert surnn.SuGRU(8, 256).cuda().chosen_backend == "triton"
     assert surnn.SuGRU(8, 1030).cuda().chosen_backend == "events"
+    fixed = surnn.SuGRU(8, 1030, gate=surnn.Rhythm(rate=0.3, frozen=True)).cuda()
+    assert fixed.chosen_backend == "onepass"
+    x = torch.randn(50, 3, 8, device="cuda")
+    found = fixed(x)[0]
+    fixed.backend = "reference"
+    torch.testing.assert_close(found, fixed(x)[0], rtol=1e-4, atol=1e-4)
     assert surnn.SuGRU(8, 64, heads=4).chosen_backend == "events"  # on the CPU
 
 

@@ -210,6 +210,7 @@ def full_suite() -> list[Case]:
         layer_case("gru-4096x256", "gru", (4096, 256, 256), 4),
         layer_case("gru-4096x16", "gru", (4096, 16, 256), 4),
         layer_case("gru-784x256", "gru", (784, 256, 256), 4),
+        layer_case("gru16-784x256", "gru", (784, 256, 512), 32),
         layer_case("gru128-4096x256", "gru", (4096, 256, 128), 2, dtypes=both, rival="float32"),
         layer_case("lstm-4096x256", "lstm", (4096, 256, 256), 4),
         layer_case("rnn-4096x256", "rnn", (4096, 256, 256), 4),

@@ -50,6 +50,8 @@ def allocated(device: torch.device) -> int:
 
 def explain(error: Exception) -> str:
     """An error as text for the results: what it says, without this machine's folders."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"not run: the package {error.name} is not installed"
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return re.sub(r"(?:/[\w.+-]+)+/", ".../", text)[:600]
 

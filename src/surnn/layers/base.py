@@ -349,7 +349,11 @@ class SelectiveLayer(TorchInterop):
         """The backend that runs this layer; what ``auto`` stands for."""
         some: Tensor = self.weight_ih_l0  # type: ignore[assignment]
         dtypes = _autocast_dtype(some) or some.dtype, some.dtype
-        return choose(self.backend, self.cell, self.head_size, some.device, *dtypes)
+        one_pass = self.cell.name == "gru" and all(
+            g.frozen and g.binary and g.width > self.heads  # type: ignore[operator]
+            for g in self.gates
+        )
+        return choose(self.backend, self.cell, self.head_size, some.device, *dtypes, one_pass)
 
     @torch.no_grad()
     def calibrate(self, input: Tensor) -> Self:
