@@ -12,22 +12,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..baselines.mingru import log_positive, scan_in_log_space
+from ..baselines import MinGRU
 
 
-class MinGRU(nn.Module):
-    """minGRU (Feng et al., 2024): gates without recurrence, run as a scan in log space.
-
-    ``h_t = (1 - z_t) * h_{t-1} + z_t * n_t`` from h_0 = 0; the parallel scan of Heinsen (2023).
-    """
+class PlainMinGRU(nn.Module):
+    """minGRU (Feng et al., 2024) in plain PyTorch: no recurrent matrix, a parallel scan."""
 
     def __init__(self, features: int, hidden: int, heads: int) -> None:
         super().__init__()
-        self.gates = nn.Linear(features, 2 * hidden)
+        self.layer = MinGRU(features, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        update, new = self.gates(x).float().chunk(2, -1)
-        return scan_in_log_space(update, log_positive(new), 0).to(x.dtype)
+        return self.layer(x.view(x.shape[1], x.shape[0], -1)).view(*x.shape[:2], -1)
 
 
 class FlashLSTM(nn.Module):
@@ -68,4 +64,4 @@ class HGRN(nn.Module):
         return y.reshape(*x.shape[:2], -1)
 
 
-PEERS: dict[str, type[nn.Module]] = {"mingru": MinGRU, "flashrnn": FlashLSTM, "hgrn": HGRN}
+PEERS: dict[str, type[nn.Module]] = {"mingru": PlainMinGRU, "flashrnn": FlashLSTM, "hgrn": HGRN}
