@@ -264,7 +264,7 @@ def test_a_killed_run_counts_the_time_that_it_had(tmp_path):
     again = resumed(tmp_path / "run", config)
     begin = time.perf_counter()
     again.fit()
-    assert 3 < again.step
+    assert again.step > 3
     assert time.perf_counter() - begin < 1.5  # seconds of three
     more = resumed(tmp_path / "run", config, minutes=0.06)
     assert more.seconds >= 2.4

@@ -151,6 +151,7 @@ class Trainer:
         self.model.train()
         with self.world.failing_together():
             if self.folder is not None and self.world.first:
+                self.folder.change(config_to_dict(self.config))
                 self.folder.forget_after(self.step, self.evaluated)
         while self._notes:
             self.reporter.message(self._notes.pop(0))
@@ -158,7 +159,8 @@ class Trainer:
         with self._signals:
             while True:
                 ended = self.step >= train.steps
-                if self.logged < self.step and (ended or self.step % train.log_every == 0):
+                untold = self.step > max(self.logged, self._session[0])
+                if untold and (ended or self.step % train.log_every == 0):
                     self._log()
                 if self.evaluated < self.step and (ended or self.step % train.evaluate_every == 0):
                     result = self._evaluate() or result
@@ -331,7 +333,6 @@ class Trainer:
             )
         with self.world.failing_together():
             if self.folder is not None and self.world.first:
-                self.folder.change(config_to_dict(self.config))
                 self.folder.note(step=self.step, processes=self.world.size, notes=self._notes)
 
     def _load(self, checkpoint: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,0 +1,105 @@
+"""Several processes are one: the same losses and weights, and they stop and fail together."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from surnn.config import ModelConfig
+from surnn.distributed import World, synchronised_norms
+from surnn.models import SequenceModel
+from surnn.runs import RunFolder
+from surnn.train import Trainer, pick_device
+from training import CONFIG, RAGGED, record, trainer, updates
+from two_processes import EQUAL
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+def torchrun(*command: str | Path) -> subprocess.CompletedProcess:
+    here = str(Path(__file__).parent)
+    paths = os.pathsep.join(p for p in (here, os.environ.get("PYTHONPATH")) if p)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    return subprocess.run(
+        [*TORCHRUN, *command], capture_output=True, text=True, check=False, env=environment,
+        timeout=180,
+    )  # fmt: skip
+
+
+def test_two_processes_are_one_and_act_together(tmp_path):
+    done = torchrun(Path(__file__).parent / "two_processes.py", tmp_path)
+    assert done.returncode == 0, done.stderr[-5000:]
+    told = json.loads(done.stdout.strip().splitlines()[-1])
+    one = trainer(tmp_path / "one", EQUAL)
+    one.fit()
+
+    for name in ("plain", "sharded"):
+        for found, expected in zip(record(tmp_path / name), record(tmp_path / "one"), strict=True):
+            assert found.keys() == expected.keys()
+            # The log's update rates are those of the last part; those of evaluations of all.
+            but = {"kind", "update_rate_by_kind"}
+            but |= {"update_rate"} if found["kind"] == "train" else set()
+            for key in found.keys() - but:
+                assert found[key] == pytest.approx(expected[key], rel=1e-4), (name, key)
+        weights, state = RunFolder.open(tmp_path / name).load("last")
+        for key, value in one.model.state_dict().items():
+            torch.testing.assert_close(
+                weights[key], value, rtol=1e-4, atol=1e-5, msg=lambda m, k=key: f"{k}: {m}"
+            )
+        assert len(state["random"]) == 2
+        # And one process goes on from there.
+        again = Trainer(one.config, RunFolder.open(tmp_path / name))
+        again.resume()
+        again.config = replace(EQUAL, train=replace(EQUAL.train, steps=7))
+        assert again.fit()["sequences"] == 24
+    assert all(0 < half["own"] < half["all"] for half in told["sharded"])
+
+    for name in ("stopped", "stopped sharded"):
+        first, second = told[name]
+        assert first["same"], name
+        assert second["same"], name
+        assert first["draws"] != second["draws"], "processes draw alike"
+
+    first, second = told["full disk"]
+    assert first["error"] == "OSError"
+    assert second["error"] == "FailedElsewhere"
+    assert "process 0 failed: [Errno 28] No space left on device" in second["text"]
+    expected = {"error": None, "step": 3, "interrupted": True}
+    assert told["signalled"] == [expected] * 2
+    assert told["late"] == [{"error": None, "step": 2, "interrupted": False}] * 2
+    for process in told["not finite"] + told["not finite sharded"]:
+        assert process["error"] == "NotFinite"
+        assert process["step"] == 2
+        assert "loss inf" in process["text"]
+    good = trainer(config=EQUAL)
+    updates(good, 2)
+    for name in ("bad False", "bad True"):
+        weights, state = RunFolder.open(tmp_path / name).load("last")
+        assert state["step"] == 2
+        torch.testing.assert_close(weights, dict(good.model.state_dict()), rtol=1e-4, atol=1e-5)
+    assert all("--model.norm layer" in process["text"] for process in told["batch norm"])
+
+
+def test_batch_norm_is_of_the_whole_batch_on_gpus():
+    config = ModelConfig(width=16, heads=2, layers=1, norm="batch")
+    model = SequenceModel(config, CONFIG.gate, RAGGED.input, RAGGED.output, RAGGED.steps)
+    names = set(model.state_dict())
+    synchronised = synchronised_norms(model, torch.device("cuda"))
+    kinds = {type(m).__name__ for m in synchronised.modules()}
+    assert "SyncBatchNorm" in kinds
+    assert "BatchNorm1d" not in kinds
+    assert set(synchronised.state_dict()) == names
+
+
+def test_more_processes_than_gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match="more processes on this machine than GPUs, 1"):
+        pick_device("cuda", World(1, 2, 1))
+    assert pick_device("auto", World(0, 2, 0)) == torch.device("cuda", 0)
+    assert pick_device("cpu", World(1, 2, 1)) == torch.device("cpu")

@@ -1,0 +1,173 @@
+"""What two processes do together; run by torchrun, asked by test_distributed.py.
+
+Prints one line of JSON: for each scene, what every process has to say.
+"""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from surnn.config import GateConfig, RunConfig
+from surnn.distributed import join, leave
+from surnn.runs import RunFolder, config_to_dict
+from surnn.tasks.copying import Copying
+from surnn.train import Trainer
+from training import BRIEF, RAGGED, SMALL
+
+EQUAL = RunConfig(
+    RAGGED,
+    replace(SMALL, layers=2, dropout=0.0),
+    GateConfig(rate=0.3, target_rate=0.1),
+    replace(BRIEF, steps=6, accumulate=2, rate_penalty=1.0, evaluation_batches=3, weight_decay=0.1),
+)
+"""Nothing in it is random, parts have unequal weights, and three batches are not for two."""
+RANDOM = RunConfig(
+    RAGGED, SMALL, GateConfig(rate=0.3, mode="sampled"), replace(BRIEF, steps=6, log_every=4)
+)
+
+
+def start(path: Path, config: RunConfig, **train) -> Trainer:
+    config = replace(config, train=replace(config.train, **train))
+    if WORLD.first:
+        RunFolder.create(path, config_to_dict(config))
+    WORLD.any(True)  # the folder is there
+    run = Trainer(config, RunFolder(path), world=WORLD)
+    run.model.train()
+    return run
+
+
+def train(name: str, config: RunConfig, **options) -> Trainer:
+    run = start(ROOT / name, config, **options)
+    run.fit()
+    return run
+
+
+def failure(run: Trainer) -> dict:
+    try:
+        run.fit()
+    except Exception as error:
+        return {"error": type(error).__name__, "text": str(error), "step": run.step}
+    return {"error": None, "step": run.step, "interrupted": run.interrupted}
+
+
+# ---------------------------------------------------------------- scenes
+
+
+def plain() -> dict:
+    return {"step": train("plain", EQUAL).step}
+
+
+def sharded() -> dict:
+    run = train("sharded", EQUAL, shard=True)
+    own = sum(p.to_local().numel() for p in run.model.parameters())  # type: ignore[attr-defined]
+    return {"own": own, "all": sum(p.numel() for p in run.model.parameters())}
+
+
+def stopped(shard: bool) -> dict:
+    """A run of its own dropout and gates in each process, and the same resumed from its middle."""
+    name = f"random {shard}"
+    whole = train(name, RANDOM, shard=shard)
+    broken = start(ROOT / f"{name} again", RANDOM, shard=shard)
+    for _ in range(3):
+        broken._update()
+    broken.save()
+    again = Trainer(broken.config, broken.folder, world=WORLD)
+    again.resume()
+    again.fit()
+    draws = torch.rand(1).item()
+    pairs = zip(whole.model.parameters(), again.model.parameters(), strict=True)
+    return {"same": all(torch.equal(local(a), local(b)) for a, b in pairs), "draws": draws}
+
+
+def local(parameter: torch.Tensor) -> torch.Tensor:
+    return getattr(parameter, "to_local", lambda: parameter)()
+
+
+def full_disk() -> dict:
+    run = start(ROOT / "full", EQUAL)
+    if WORLD.first:
+
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        run.folder._append = full
+    return failure(run)
+
+
+def signalled() -> dict:
+    """Only the second process hears of it."""
+    run = start(ROOT / "signalled", EQUAL, evaluate_every=100)
+    update = run._update
+
+    def until_told():
+        if run.step == 2 and not WORLD.first:
+            os.kill(os.getpid(), signal.SIGTERM)
+        update()
+
+    run._update = until_told
+    return failure(run)
+
+
+def late() -> dict:
+    """Only the second process's clock says that time is over."""
+    run = start(ROOT / "late", EQUAL, minutes=1.0, evaluate_every=100)
+    update = run._update
+
+    def hurried():
+        update()
+        if run.step == 2 and not WORLD.first:
+            run._begin -= 1000
+
+    run._update = hurried
+    return failure(run)
+
+
+def not_finite(shard: bool) -> dict:
+    """Only the second process's rows are bad."""
+    run = start(ROOT / f"bad {shard}", EQUAL, log_every=100, shard=shard)
+    original = Copying.loss
+
+    def bad(task, prediction, batch):
+        spoiled = run.step == 2 and not WORLD.first
+        return original(task, prediction, batch) + (float("inf") if spoiled else 0.0)
+
+    Copying.loss = bad
+    try:
+        return failure(run)
+    finally:
+        Copying.loss = original
+
+
+def batch_norm() -> dict:
+    try:
+        Trainer(replace(EQUAL, model=replace(SMALL, norm="batch")), world=WORLD)
+    except ValueError as error:
+        return {"text": str(error)}
+    return {}
+
+
+if __name__ == "__main__":
+    ROOT = Path(sys.argv[1])
+    torch.set_num_threads(1)
+    WORLD = join()
+    scenes = {
+        "plain": plain,
+        "sharded": sharded,
+        "stopped": lambda: stopped(False),
+        "stopped sharded": lambda: stopped(True),
+        "full disk": full_disk,
+        "signalled": signalled,
+        "late": late,
+        "not finite": lambda: not_finite(False),
+        "not finite sharded": lambda: not_finite(True),
+        "batch norm": batch_norm,
+    }
+    told = {name: WORLD.gather(scene()) for name, scene in scenes.items()}
+    if WORLD.first:
+        print(json.dumps(told), flush=True)
+    leave()
