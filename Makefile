@@ -18,7 +18,7 @@ test: .venv/ready ## run all tests; the GPU kernels in Triton's interpreter, on 
 	TRITON_INTERPRET=1 $(ONE_THREAD) $(BIN)/python -m pytest -n auto tests/test_triton.py
 
 test-gpu: ## run all that needs a GPU, with the Python that has CUDA: make test-gpu PYTHON=python3
-	PYTHONPATH=src:$$PYTHONPATH $(ONE_THREAD) $(PYTHON) -m pytest -n 12 tests/test_cuda.py tests/test_triton.py tests/test_triton_gpu.py
+	PYTHONPATH=src:$$PYTHONPATH $(ONE_THREAD) $(PYTHON) -m pytest -n 12 tests/test_cuda.py tests/test_triton.py tests/test_triton_gpu.py tests/test_train_gpu.py
 
 check: .venv/ready ## lint, formatting, types
 	$(BIN)/ruff check .

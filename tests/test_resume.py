@@ -52,6 +52,16 @@ def test_resumed_run_is_the_run_that_was_not_stopped(tmp_path, gone_at, mode):
     assert record(tmp_path / "broken") == record(tmp_path / "whole")
 
 
+def test_a_run_stopped_before_its_first_update(tmp_path):
+    whole = trainer(tmp_path / "whole")
+    whole.fit()
+    trainer(tmp_path / "run").save()
+    again = resumed(tmp_path / "run")
+    again.fit()
+    assert same(whole, again)
+    assert record(tmp_path / "run") == record(tmp_path / "whole")
+
+
 # ---------------------------------------------------------------- kill -9
 
 DRIVER = textwrap.dedent(

@@ -21,7 +21,9 @@ def whole_weights(model: nn.Module) -> dict[str, Any]:
 
 
 def whole_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """The same of its optimizer."""
+    """The same of its optimizer; nothing before its first step, which torch would make up."""
+    if not optimizer.state:
+        return {}
     from torch.distributed.checkpoint import state_dict as api  # noqa: PLC0415 (slow to import)
 
     options = api.StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -40,7 +42,8 @@ def restore(
     options = api.StateDictOptions(full_state_dict=True)
     chosen = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
     api.set_model_state_dict(model, weights, options=options)
-    api.set_optimizer_state_dict(model, optimizer, state, options=options)
+    if state:
+        api.set_optimizer_state_dict(model, optimizer, state, options=options)
     for group, options_of_this_run in zip(optimizer.param_groups, chosen, strict=True):
         group.update(options_of_this_run)
 

@@ -62,7 +62,8 @@ class Captured:
             with torch.cuda.graph(graph, stream=self.stream):
                 self.work(given)
         except RuntimeError as error:
-            reason = str(error).strip().splitlines()[0]
+            first = error.__context__ or error  # what ends a capture is not what went wrong in it
+            reason = str(first).strip().splitlines()[0]
             raise ValueError(
                 f"this model's update cannot be captured as a CUDA graph ({reason}); train "
                 "without --train.cuda-graph"

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..eager import is_captured
 from ..state import SuState
 
 
@@ -57,7 +58,7 @@ def check_lengths(lengths: Any, x: Tensor) -> Tensor | None:
             f"lengths must be {x.shape[1]} integers, one for each sequence, got "
             f"{lengths.dtype} {shape_of(lengths)}"
         )
-    if not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling() and not is_captured(lengths):
         low, high = int(lengths.min()), int(lengths.max())
         if low < 1 or high > x.shape[0]:
             raise ValueError(

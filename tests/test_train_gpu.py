@@ -1,0 +1,153 @@
+"""The trainer on a GPU: it never waits for the device, and its CUDA graph is what it captured."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from surnn.graphs import WARM_UP, Ahead, Captured
+from surnn.tasks.base import Batch
+from surnn.tasks.copying import Copying
+from surnn.tasks.listops import ListOps
+from surnn.train import NotFinite, Trainer
+from training import record, resumed, trainer, weights
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore:The AccumulateGrad node"),  # of the warm-up's side stream
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32"),  # inductor's advice, on its own default
+]
+
+CONFIG = RunConfig(
+    Copying(delay=20),
+    ModelConfig(width=64, heads=4, layers=3, max_rate=0.9),
+    GateConfig(rate=0.2, target_rate=0.1),
+    TrainConfig(
+        steps=12, batch=32, warmup=6, log_every=2, evaluate_every=6, evaluation_batches=2,
+        checkpoint_every=5, rate_penalty=0.1, device="cuda",
+    ),
+)  # fmt: skip
+
+
+def options(**changes) -> RunConfig:
+    """The run with other options of training."""
+    return replace(CONFIG, train=replace(CONFIG.train, **changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"precision": "bfloat16"},
+        {"accumulate": 2},
+        {"ragged": True},
+        {"compile": True},
+    ],
+    ids=str,
+)
+def test_a_captured_run_is_the_run(tmp_path, changes):
+    """Losses, gradient norms, learning rates and update rates, with evaluations in between."""
+    train = {k: v for k, v in changes.items() if k != "ragged"}
+    task = Copying(delay=20, variable="ragged" in changes)  # lengths vary, the shape does not
+    for name, captured in (("eager", False), ("graph", True)):
+        config = replace(options(cuda_graph=captured, **train), task=task)
+        run = trainer(tmp_path / name, config)
+        run.fit()
+        assert isinstance(run.updater._run, Captured) == captured
+        if captured:
+            assert run.updater._run.graph is not None
+            assert run.updater._run.runs == 12 > WARM_UP
+    tolerance = 0.02 if "precision" in changes else 1e-4
+    for found, expected in zip(record(tmp_path / "graph"), record(tmp_path / "eager"), strict=True):
+        assert found.keys() == expected.keys()
+        for key in found.keys() - {"kind", "update_rate_by_kind", "accuracy"}:
+            assert found[key] == pytest.approx(expected[key], rel=tolerance), (key, found["step"])
+
+
+def test_a_captured_run_draws_anew_in_every_update(tmp_path):
+    """Dropout and sampled gates, whose annealing is a number on the device."""
+    config = replace(
+        options(cuda_graph=True, anneal=(0.5, 0.8), learning_rate=1e-12),
+        model=replace(CONFIG.model, dropout=0.5),
+        gate=GateConfig(rate=0.2, mode="sampled", target_rate=0.1),
+    )
+    run = trainer(tmp_path / "run", config)
+    batch = run.batches.take(0)
+    run.model.train()
+    losses = []
+    for _ in range(WARM_UP + 3):
+        run.updater(0, batch)
+        losses.append(run.updater.read().loss)
+    assert len(set(losses)) == len(losses)
+    run.updater(12, batch)
+    assert run.updater.noise.item() == 0
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_an_update_does_not_wait_for_the_device(captured):
+    run = Trainer(options(cuda_graph=captured, log_every=100, evaluate_every=100))
+    run.model.train()
+    for _ in range(WARM_UP + 2):  # the first is looked at; then a graph is captured
+        run._update()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(3):
+            run._update()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert run.updater.read().done == WARM_UP + 5
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_what_is_not_finite_never_reaches_the_weights(tmp_path, captured):
+    config = replace(
+        options(cuda_graph=captured, log_every=100),
+        model=replace(CONFIG.model, norm="batch"),
+    )
+    run = trainer(tmp_path / "run", config)
+    run.model.train()
+    for _ in range(6):
+        run._update()
+    good = weights(run)
+    bad = run.batches.take(6)
+    run.updater(6, bad._replace(x=bad.x * float("nan")))
+    run.step += 1
+    for _ in range(2):  # good batches after it, and nobody has looked yet
+        run._update()
+    with pytest.raises(NotFinite, match="at update 6"):
+        run.save()
+    saved, state = run.folder.load("last")
+    assert state["step"] == 6
+    assert all(torch.equal(saved[k], v.cpu()) for k, v in good.items())
+    again = resumed(tmp_path / "run", config)
+    again.fit()
+    assert again.step == 12
+
+
+def test_shapes_that_change_are_refused():
+    task = ListOps(train=40, valid=8, test=8)
+    config = replace(options(cuda_graph=True, batch=4, rate_penalty=0.0), task=task)
+    config = replace(config, gate=GateConfig(rate=0.2))
+    with pytest.raises(ValueError, match=r"one shape.*--train\.cuda-graph"):
+        Trainer(config).fit()
+
+
+def test_batches_made_ahead_are_the_batches():
+    device = torch.device("cuda", 0)
+    made: list[int] = []
+
+    def make(number: int) -> Batch:
+        made.append(number)
+        values = torch.full((4,), number).to(device)  # a copy that waits, as row numbers are
+        return Batch(values, values + 1)
+
+    ahead = Ahead(make, device)
+    for number in range(5):
+        batch = ahead.take(number)
+        ahead.prepare(number + 1)
+        assert (batch.x == number).all()
+        assert (batch.target == number + 1).all()
+    assert made == [0, 1, 2, 3, 4, 5]
+    assert (ahead.take(9).x == 9).all()  # another than was expected
