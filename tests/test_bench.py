@@ -285,7 +285,7 @@ def test_suites_are_sound():
 
 def test_kernels_are_compiled_once_for_each_kind_of_layer():
     groups = ahead.configurations(cases.full_suite())
-    assert len(groups) == 9
+    assert len(groups) == 10
     shapes = [(case.steps, case.batch) for case, _ in groups[0]]
     assert len(shapes) == len(set(shapes)) == 10
     assert all(contestant.rate < 1 for group in groups for _, contestant in group)

@@ -12,18 +12,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..baselines import MinGRU
 
+class LogSpaceMinGRU(nn.Module):
+    """minGRU (Feng et al., 2024) as published: no recurrent matrix, a scan in log space.
 
-class PlainMinGRU(nn.Module):
-    """minGRU (Feng et al., 2024) in plain PyTorch: no recurrent matrix, a parallel scan."""
+    The parallel scan of Heinsen (2023). Ours among the baselines is slower and more exact.
+    """
 
     def __init__(self, features: int, hidden: int, heads: int) -> None:
         super().__init__()
-        self.layer = MinGRU(features, hidden)
+        self.gates = nn.Linear(features, 2 * hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x.view(x.shape[1], x.shape[0], -1)).view(*x.shape[:2], -1)
+        update, new = self.gates(x).float().chunk(2, -1)
+        positive = (functional.relu(new) + 0.5).log()
+        log_new = torch.where(new >= 0, positive, -functional.softplus(-new))
+        log_keep = (-functional.softplus(update)).cumsum(0)
+        log_write = log_new - functional.softplus(-update)
+        return (log_keep + (log_write - log_keep).logcumsumexp(0)).exp().to(x.dtype)
 
 
 class FlashLSTM(nn.Module):
@@ -64,4 +70,4 @@ class HGRN(nn.Module):
         return y.reshape(*x.shape[:2], -1)
 
 
-PEERS: dict[str, type[nn.Module]] = {"mingru": PlainMinGRU, "flashrnn": FlashLSTM, "hgrn": HGRN}
+PEERS: dict[str, type[nn.Module]] = {"mingru": LogSpaceMinGRU, "flashrnn": FlashLSTM, "hgrn": HGRN}

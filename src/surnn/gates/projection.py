@@ -26,7 +26,7 @@ def load_rows(X, m, i, M, I):
 
 
 @triton.jit(do_not_specialize=["M"])
-def project_kernel(
+def gate_projection_kernel(
     X,  # [M, I]
     W,  # [G, I]
     BIAS,  # [G]
@@ -56,7 +56,7 @@ def project_kernel(
 
 
 @triton.jit(do_not_specialize=["M"])
-def input_gradient_kernel(
+def gate_input_gradient_kernel(
     GRAD,  # [M, G]
     W,  # [G, I]
     GRAD_X,  # [M, I]
@@ -80,7 +80,7 @@ def input_gradient_kernel(
 
 
 @triton.jit(do_not_specialize=["M", "SHARE"])
-def weight_gradient_kernel(
+def gate_weight_gradient_kernel(
     GRAD,  # [M, G]
     X,  # [M, I]
     GRAD_W,  # [splits, G, I]
@@ -117,7 +117,7 @@ class FusedProjection(torch.autograd.Function):
         gates, features = weight.shape
         rows = x.numel() // features
         out = torch.empty(*x.shape[:-1], gates, dtype=torch.float32, device=x.device)
-        project_kernel[(cdiv(rows, 64),)](
+        gate_projection_kernel[(cdiv(rows, 64),)](
             x, weight, bias, out, rows, gates, features, BM=64, **_tiles(gates, features, 64)
         )
         ctx.save_for_backward(x, weight, bias)
@@ -139,14 +139,14 @@ class FusedProjection(torch.autograd.Function):
         across = cdiv(features, tiles["BI"])
         if ctx.needs_input_grad[0]:
             grad_x = torch.empty_like(x)
-            input_gradient_kernel[(cdiv(rows, 64), across)](
+            gate_input_gradient_kernel[(cdiv(rows, 64), across)](
                 grad, weight, grad_x, rows, gates, features, BM=64, **tiles
             )
         if ctx.needs_input_grad[1]:
             share = max(512, 64 * cdiv(rows, 64 * SPLITS))
             splits = cdiv(rows, share)
             sums = torch.empty(splits, gates, features, dtype=torch.float32, device=x.device)
-            weight_gradient_kernel[(splits, across)](
+            gate_weight_gradient_kernel[(splits, across)](
                 grad, x, sums, rows, share, gates, features, BM=64, **tiles
             )
             grad_weight = sums.sum(0)
