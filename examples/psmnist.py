@@ -34,9 +34,9 @@ def main() -> None:
     options = parser.parse_args()
     train = replace(CONFIG.train, minutes=options.minutes, steps=options.steps)
     config = replace(CONFIG, train=train)
-    folder = RunFolder.create(options.out, config_to_dict(config))
-    trainer = Trainer(config, folder, data=options.data)
-    with reporter(train.steps) as trainer.reporter:
+    trainer = Trainer(config, data=options.data)
+    trainer.keep(RunFolder.create(options.out, config_to_dict(config)))
+    with reporter(train) as trainer.reporter:
         trainer.fit()
     found = evaluate(trainer.model, trainer.task, "test", 500, trainer.device, batches=4)
     print(f"accuracy on 2000 test digits: {found['accuracy']:.1%} (guessing: 10%)")

@@ -1,41 +1,67 @@
 """The command line from end to end, on tiny runs."""
 
 import json
+import os
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
+import torch
 
+from surnn import cli
 from surnn.cli import main
+from surnn.commands import show
+from surnn.commands.configure import override, spelled_out, value_of, with_kinds
+from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from surnn.models import SequenceModel
+from surnn.recipes import RECIPES
+from surnn.recipes.base import Recipe
+from surnn.runs import RunFolder
+from surnn.tasks import TASKS
+from surnn.tasks.copying import Copying
 
-TINY = [
-    *("--task.delay", "5", "--model.width", "16", "--model.heads", "2", "--model.layers", "1"),
+SIZES = [
+    *("--task.delay", "5", "--model.width", "16", "--model.layers", "1"),
     *("--train.steps", "4", "--train.batch", "4", "--train.log-every", "2"),
     *("--train.evaluate-every", "4", "--train.evaluation-batches", "1", "--train.device", "cpu"),
 ]
+HEADS = ["--model.heads", "2"]
 
 
 def train(path, *more: str) -> int:
-    return main(["train", "copying", *TINY, "--out", str(path), *more])
+    return main(["train", "copying", *SIZES, "--out", str(path), *more])
 
 
-def test_train_eval_resume_info(tmp_path, capsys):
-    run = tmp_path / "run"
-    assert train(run) == 0
-    assert "surnn eval" in capsys.readouterr().out
-    assert main(["eval", str(run), "--split", "test", "--batch", "500", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["step"] == 4
-    assert 0 <= found["accuracy"] <= 1
-    assert main(["resume", str(run), "--steps", "6"]) == 0
-    assert "update 6/6" in capsys.readouterr().out
-    assert main(["info", str(run)]) == 0
-    assert '"delay": 5' in capsys.readouterr().out
+@pytest.fixture
+def run(tmp_path, capsys):
+    """A trained model."""
+    assert train(tmp_path / "run", *HEADS) == 0
+    capsys.readouterr()
+    return tmp_path / "run"
 
 
-@pytest.mark.parametrize("kind", ["gru", "transformer"])
+def config_of(run) -> dict:
+    return json.loads((run / "config.json").read_text())
+
+
+# ---------------------------------------------------------------------------- training
+
+
+def test_train_tells_what_it_did(tmp_path, capsys):
+    assert train(tmp_path / "run") == 0
+    out = capsys.readouterr().out
+    assert "copying: fresh sequences of 25 steps, sugru" in out
+    assert "update 4/4  loss " in out
+    assert "updates " in out
+    assert "valid accuracy" in out
+    assert f"surnn eval {tmp_path / 'run'} --split test" in out
+
+
+@pytest.mark.parametrize("kind", ["gru", "transformer", "mingru"])
 def test_a_baseline_trains_in_the_same_way(tmp_path, kind):
-    assert train(tmp_path / "run", "--model.kind", kind) == 0
+    block = ["--model.block", "residual"] if kind == "transformer" else []
+    assert train(tmp_path / "run", "--model.kind", kind, *block) == 0
 
 
 def test_what_fails_before_training_leaves_no_folder(tmp_path, capsys, monkeypatch):
@@ -48,30 +74,178 @@ def test_what_fails_before_training_leaves_no_folder(tmp_path, capsys, monkeypat
     assert not out.exists()
 
 
-def test_a_longer_run_is_on_record(tmp_path):
-    assert train(tmp_path / "run") == 0
-    assert main(["resume", str(tmp_path / "run"), "--steps", "6"]) == 0
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["train"]["steps"] == 6
-
-
-def test_a_run_is_not_overwritten(tmp_path, capsys):
-    assert train(tmp_path / "run") == 0
-    assert train(tmp_path / "run") == 2
+def test_a_run_is_not_overwritten(run, capsys):
+    assert train(run) == 2
     assert "surnn resume" in capsys.readouterr().err
+
+
+def test_info_shows_a_run(run, capsys):
+    assert main(["info", str(run)]) == 0
+    assert '"delay": 5' in capsys.readouterr().out
+
+
+def test_info_shows_the_installation(capsys):
+    assert main(["info"]) == 0
+    out = capsys.readouterr().out
+    assert f"torch              {torch.__version__.split('+')[0]}" in out
+    assert "backend events     yes" in out
+
+
+# ---------------------------------------------------------------------------- going on
+
+
+def test_resume_takes_other_options_of_training_and_records_them(run, capsys):
+    more = ["--train.steps", "6", "--train.lr=1e-4"]
+    assert main(["resume", str(run), *more]) == 0
+    assert "update 6/6" in capsys.readouterr().out
+    assert config_of(run)["train"]["steps"] == 6
+    lines = [json.loads(line) for line in (run / "resumed.jsonl").read_text().splitlines()]
+    assert {"train.steps": [4, 6], "train.learning_rate": [2e-3, 1e-4]} in [
+        line.get("changes") for line in lines
+    ]
+    last = [m for m in RunFolder(run).metrics() if m["kind"] == "train"][-1]
+    assert last["step"] == 6
+    assert last["learning_rate"] <= 1e-4
+
+
+def test_a_run_at_its_end_says_how_to_go_on(run, capsys):
+    assert main(["resume", str(run)]) == 0
+    assert f"surnn resume {run} --train.steps 8" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------------------- evaluating
+
+
+def evaluated(run, capsys, *more: str) -> dict:
+    assert main(["eval", str(run), "--batch", "500", "--json", *more]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_eval_takes_other_options_of_the_task(run, capsys):
+    plain = evaluated(run, capsys, "--split", "test")
+    assert (plain["step"], plain["split"]) == (4, "test")
+    assert 0 <= plain["accuracy"] <= 1
+    noisy = evaluated(run, capsys, "--split", "test", "--task.noise", "uniform")
+    assert noisy["task.noise"] == "uniform"
+    assert noisy["loss"] != plain["loss"]
+    assert evaluated(run, capsys, "--task.delay=30")["task.delay"] == 30
+
+
+def test_a_longer_task_keeps_the_clock_that_was_trained(run, capsys, monkeypatch):
+    horizons = []
+    build = SequenceModel.__init__
+
+    def watched(self, *arguments):
+        build(self, *arguments)
+        horizons.append(self.selective_layers()[0].gates[0].horizon)
+
+    monkeypatch.setattr(SequenceModel, "__init__", watched)
+    evaluated(run, capsys, "--task.delay", "30")
+    assert horizons == [25]
+
+
+def test_eval_is_readable(run, capsys):
+    assert main(["eval", str(run), "--batch", "500", "--task.noise", "symbols"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "copying, task.noise symbols: valid, best weights (update 4)"
+    assert any(line.split()[0] == "accuracy" and "(chance 0.125)" in line for line in lines)
+    assert any("updates of layer 1" in line and "delay" in line for line in lines)
+
+
+def test_a_task_of_other_shapes_is_refused(tmp_path, capsys):
+    sizes = ["--task.length", "120", "--task.series", "4", *SIZES[2:], "--train.batch", "1"]
+    out = ["--out", str(tmp_path / "run")]
+    assert main(["train", "mackey_glass", *sizes, *out]) == 0
+    assert main(["eval", str(tmp_path / "run"), "--task.control", "shift"]) == 0
+    assert main(["eval", str(tmp_path / "run"), "--task.horizons", "10", "20"]) == 2
+    message = capsys.readouterr().err
+    assert "task.horizons (10, 20)" in message
+    assert "head.weight is [1, 16], needed is [2, 16]" in message
+
+
+# ---------------------------------------------------------------------------- recipes
+
+TINY = Recipe(
+    "tiny", lambda: RunConfig(Copying(delay=9), ModelConfig(width=16), GateConfig(rate=0.2)),
+    "A tiny run.", "Table 9", "suTiny", 0.5,
+    lambda config: RunConfig(Copying(delay=5), config.model, config.gate),
+)  # fmt: skip
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setitem(RECIPES, "tiny", TINY)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tiny", "--budget", "10min"],
+        ["tiny", "--budget=10min"],
+        ["--budget", "10min", "tiny"],
+        ["--budget=10min", "tiny"],
+    ],
+    ids=str,
+)
+def test_reproduce_in_a_budget(tiny, tmp_path, capsys, arguments):
+    out = ["--out", str(tmp_path / "run"), *SIZES[6:]]
+    assert main(["reproduce", *arguments, *out]) == 0
+    config = config_of(tmp_path / "run")
+    assert (config["task"]["delay"], config["train"]["minutes"]) == (5, 10.0)
+    told = capsys.readouterr().out
+    assert "tiny: A tiny run. In the paper: suTiny, Table 9, 0.5." in told
+    assert "smaller, to fit the budget: delay 5 instead of 9" in told
+
+
+def test_reproduce_at_full_size(tiny, tmp_path):
+    out = ["--out", str(tmp_path / "run"), *SIZES[6:], "--model.kind", "gru"]
+    assert main(["reproduce", "tiny", *out]) == 0
+    config = config_of(tmp_path / "run")
+    assert (config["task"]["delay"], config["train"]["minutes"]) == (9, None)
+    assert (config["model"]["kind"], config["gate"]["rate"]) == ("gru", None)
+
+
+def test_another_kind_drops_the_defaults_it_has_no_use_for():
+    config = RECIPES["selective-copy-input"]()
+    other = with_kinds(config, ["--gate.kind", "every_n"])
+    assert other.gate == GateConfig("every_n")
+    assert (other.train.anneal, other.train.rate_penalty) == (None, 0.0)
+    other = with_kinds(config, ["--gate.kind=ssm"])
+    assert other.gate == GateConfig("ssm", rate=0.3, target_rate=0.02)
+    assert other.train == config.train
+    assert with_kinds(config, ["--model.kind", "gru"]) == config.beside("gru")
+
+
+# ---------------------------------------------------------------------------- mistakes
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["trian"], "there is no command 'trian'; did you mean 'train'?"),
+        (["train"], "which task?"),
+        (["train", "--task.delay", "5"], "no task '5'; see surnn list tasks; it comes before all"),
+        (["train", "--task.delay=5"], "which task?"),
         (["train", "copyin"], "did you mean 'copying'?"),
         (["train", "chess"], "see surnn list tasks"),
+        (["train", "copying", "--gate.kind", "rythm"], "did you mean 'rhythm'?"),
+        (["train", "copying", "--model.kind=su-gru"], "did you mean 'sugru'?"),
+        (["train", "copying", "--model.kind", "gru", "--gate.rate", "0.2"], "no use for gate.rate"),
+        (["train", "copying", "--gate.target-rate", "0.1"], "train.rate_penalty: set both"),
         (["eval", "nowhere"], "is not a run"),
+        (["eval", "nowhere", "--spilt", "test"], "did you mean '--split'?"),
         (["resume", "nowhere"], "is not a run"),
+        (["resume", "nowhere", "--steps", "5"], "begin it with --train."),
+        (["reproduce"], "see surnn list recipes"),
         (["reproduce", "psmist"], "did you mean 'psmnist'?"),
         (["reproduce", "psmnist", "--budget", "..s"], "is no time"),
+        (["list", "recipe"], "did you mean 'recipes'?"),
+        (["list", "recipes", "psmnis-gru"], "did you mean 'psmnist-gru'?"),
+        (["list", "gates", "a", "b"], "'b' is one argument too many"),
+        (["info", "--jsn"], "there is no option --jsn; see --help"),
         (["train", "copying", "--train.batch", "3", "--train.accumulate", "2"], "a multiple of 2"),
     ],
+    ids=str,
 )
 def test_errors_say_how_to_mend(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -80,24 +254,130 @@ def test_errors_say_how_to_mend(arguments, message, capsys, tmp_path, monkeypatc
     assert message in capsys.readouterr().err
 
 
-def test_unknown_flags_get_a_suggestion(capsys):
-    with pytest.raises(SystemExit):
-        main(["train", "copying", "--task.delya", "3"])
-    assert "--task.delay" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--task.delya", "3"], "--task.delay"),
+        (["--train.log-every", "0"], "log_every must be at least 1"),
+        (["--model.kind", "gru", "--model.heads", "2"], "gru has no use for it"),
+        (["--gate.kind", "every_n", "--gate.n", "x"], "--gate.n"),
+    ],
+    ids=str,
+)
+def test_flags_are_checked(flags, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "copying", *flags])
+    assert ended.value.code == 2
+    assert message in " ".join(capsys.readouterr().err.replace("│", "").split())
 
 
-def test_values_that_make_no_sense_are_refused(capsys):
-    with pytest.raises(SystemExit):
-        main(["train", "copying", "--train.log-every", "0"])
-    assert "log_every must be at least 1" in capsys.readouterr().err
+def test_values_before_they_are_parsed():
+    assert value_of(["--a", "1", "--b=2", "--a", "3"], "--a") == "3"
+    assert value_of(["--a", "1", "--b=2"], "--b") == "2"
+    assert value_of(["--abc", "1"], "--a") is None
+    assert spelled_out(["--train.lr=1", "--train.lrx"]) == [
+        "--train.learning-rate=1",
+        "--train.lrx",
+    ]
 
 
-def test_lists(capsys):
+# ---------------------------------------------------------------------------- what is shown
+
+
+@pytest.mark.parametrize("what", ["tasks", "recipes", "models", "cells", "gates"])
+def test_tables(what, capsys):
+    assert main(["list", what]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = {"tasks": TASKS, "recipes": RECIPES}.get(what, ())
+    assert all(any(line.strip().startswith(name) for line in lines) for name in names)
+    assert len(lines) > 8
+
+
+def test_all_names(capsys):
     assert main(["list"]) == 0
     out = capsys.readouterr().out
-    assert all(word in out for word in ("copying", "rhythm", "sugru"))
+    assert all(f"  {word}\n" in out for word in ("copying", "psmnist-stepwise", "rhythm", "sugru"))
+
+
+def test_recipes_show_the_papers_number(capsys):
+    assert main(["list", "recipes", "psmnist-stepwise-table"]) == 0
+    row = capsys.readouterr().out.split("\n")[3].split()
+    assert row[:4] == ["psmnist-stepwise-table", "psmnist", "sugru", "2x256"]
+    assert row[4:] == ["0.1325", "Table", "A1(a)", "su-GRU(learnable", "N*T)"]
+
+
+@pytest.mark.parametrize("kind", [GateConfig, ModelConfig, TrainConfig])
+def test_every_field_has_a_flag_with_help(kind, capsys):
+    group = kind.__name__.removesuffix("Config").lower()
+    with pytest.raises(SystemExit):
+        override("surnn", group, ["--help"], kind())
+    text = " ".join(capsys.readouterr().out.replace("│", "").split())
+    flags = [f"--{group}.{f.name.replace('_', '-')}" for f in fields(kind)]
+    for flag, following in zip(flags, [*flags[1:], "╰"], strict=True):
+        told = text.split(f"{flag}", 1)[1].split(following, 1)[0].split("(default")[0]
+        assert len(told.split()) > 2, f"{flag} has no help: {told!r}"
+
+
+def test_a_pipe_that_is_closed_is_no_error():
+    """surnn list models | true"""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "surnn", "list", "models"]
+    found = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (found.stderr, found.returncode) == (b"", 141)
+
+
+def test_an_interrupt_is_silent(monkeypatch, capsys):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "build_parser", interrupt)
+    assert main(["list"]) == 130
+    assert capsys.readouterr().err == ""
 
 
 def test_help_does_not_wait_for_torch():
-    code = "import sys, surnn.cli; surnn.cli.build_parser(); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, surnn.cli; surnn.cli.build_parser(); "
+        "sys.exit(bool({'torch', 'tyro', 'rich', 'numpy'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_time_left_heeds_the_budget(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(show.time, "perf_counter", lambda: now[0])
+    free = show.Pace(TrainConfig(steps=1000), 0, 0.0)
+    hurried = show.Pace(TrainConfig(steps=1000, minutes=10), 0, 300.0)
+    now[0] = 10.0
+    assert free.told(10) == "1/s, 16 min 30 s left"
+    assert hurried.told(10) == "1/s, 4 min 50 s left"
+
+
+def test_plain_lines_come_now_and_then(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr(show.time, "perf_counter", lambda: now[0])
+    lines = show.PlainReporter(show.Pace(TrainConfig(steps=100), 0, 0.0))
+    for step in range(10, 101, 10):
+        now[0] += 0.5
+        lines.update(step, {"loss": 1.0, "update_rate": [0.1, 0.3], "seconds": 1.0})
+    lines.update(100, {"valid accuracy": 0.5})
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "update 10/100  loss 1  updates 20.0%  20/s, 4 s left"
+    assert [line.split()[1] for line in told] == [
+        "10/100",
+        "50/100",
+        "90/100",
+        "100/100",
+        "100/100",
+    ]
+    assert told[-1] == "update 100/100  valid accuracy 0.5"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.4, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (float("inf"), "?")],
+)
+def test_durations(seconds, text):
+    assert show.duration(seconds) == text

@@ -7,12 +7,16 @@ To add a sub-command, write a module with three names and enter it in ``COMMANDS
     def run(arguments: argparse.Namespace) -> None: ...
 
 The module is imported to parse any command line, so torch is imported inside ``run``. What a user
-can mend is raised as :class:`CommandError`; anything else is a bug and shows its traceback.
+can mend is raised as :class:`CommandError`; anything else is a bug and shows its traceback. A
+module with ``FLAGS``, such as ``("--task.",)``, gets all options that begin so in
+``arguments.flags``, and parses them itself.
 """
 
 import argparse
+import difflib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 
 from . import __version__
@@ -27,10 +31,18 @@ COMMANDS = {
     "data": "surnn.data.command",
     "bench": "surnn.bench.command",
 }
+WRONG, INTERRUPTED, UNREAD = 2, 130, 141
+"""Exit statuses: a mistake, as argparse has it; and what a shell says of SIGINT and SIGPIPE."""
 
 
 class CommandError(Exception):
     """What is wrong and how to mend it, for the one who typed the command."""
+
+
+def suggestion(wrong: str, known: Iterable[str], otherwise: str) -> str:
+    """The nearest of the known words, if one is near."""
+    close = difflib.get_close_matches(wrong, list(known), 1)
+    return f"did you mean {close[0]!r}?" if close else otherwise
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -40,19 +52,49 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, path in COMMANDS.items():
         module = import_module(path)
-        command = commands.add_parser(name, help=module.HELP, description=module.__doc__)
+        command = commands.add_parser(
+            name, help=module.HELP, description=module.__doc__, allow_abbrev=False
+        )
         command.formatter_class = argparse.RawDescriptionHelpFormatter
         module.add_arguments(command)
-        command.set_defaults(call=module.run)
+        options = [
+            option for action in command._actions for option in action.option_strings
+            if option not in ("-h", "--help")
+        ]  # fmt: skip
+        command.set_defaults(call=module.run, options=options, own=getattr(module, "FLAGS", ()))
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``surnn`` with these arguments (those of the process by default); the exit status."""
-    arguments = build_parser().parse_args(argv)
+    argv = list(sys.argv[1:] if argv is None else argv)
+    command = argv[0] if argv and not argv[0].startswith("-") else ""
     try:
+        if command and command not in COMMANDS:
+            hint = suggestion(command, COMMANDS, "see surnn --help")
+            raise CommandError(f"there is no command {command!r}; {hint}")
+        arguments, rest = build_parser().parse_known_args(argv)
+        if rest:
+            _check_flags(rest, arguments.options, arguments.own)
+            arguments.flags = [*rest, *arguments.flags]
         arguments.call(arguments)
+        sys.stdout.flush()
     except CommandError as error:
-        print(f"surnn {arguments.command}: error: {error}", file=sys.stderr)
-        return 2
+        print(" ".join(("surnn", command)).strip() + f": error: {error}", file=sys.stderr)
+        return WRONG
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # surnn list | head: whoever reads this has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
     return 0
+
+
+def _check_flags(rest: list[str], options: list[str], own: tuple[str, ...]) -> None:
+    """Arguments that argparse did not know must be a command's own flags, and their values."""
+    if not rest[0].startswith("-"):
+        raise CommandError(f"{rest[0]!r} is one argument too many; see surnn COMMAND --help")
+    for flag in (word.split("=")[0] for word in rest if word.startswith("--")):
+        if not flag.startswith(own or "\0"):
+            more = f"see --help, or begin it with {' or '.join(own)}" if own else "see --help"
+            raise CommandError(f"there is no option {flag}; {suggestion(flag, options, more)}")

@@ -36,8 +36,7 @@ class GateConfig:
     granularity: Literal["auto", "unit", "head", "layer"] | int = "auto"
     """Who shares a gate: a number is that many neighbouring units."""
     mode: Literal["hard", "sampled", "soft"] | None = None
-    """How the threshold is trained (hard; sampled if it sees the input); soft is the sigmoid
-    ablation."""
+    """How the threshold is trained (hard; sampled if it sees the input). soft: a sigmoid."""
     surrogate: Literal["sigmoid", "triangle", "rectangle", "arctan"] = "sigmoid"
     """Whose derivative stands in for the step's."""
     slope: float = 4.0
@@ -67,8 +66,7 @@ class GateConfig:
     modes: int | None = None
     """ssm: size of its memory (16)."""
     source: Literal["layer", "input"] | None = None
-    """input, ssm, threshold: see the layer's input (layer), or that of a whole stack (input, the
-    default of threshold)."""
+    """input, ssm: see what the layer reads (layer), or a whole stack does (input; threshold's)."""
     n: int | None = None
     """every_n: the period (3)."""
     staggered: bool = False
@@ -108,11 +106,9 @@ class ModelConfig:
     width: int = 256
     """Units of a layer, and features between layers."""
     heads: int | None = None
-    """Blocks of the recurrence, or attention heads. None makes them of 16 units (32 in attention),
-    or one where these do not divide the width."""
+    """Blocks of the recurrence, or attention heads; None: of 16 units (32 in attention)."""
     block: Literal["auto", "residual", "feedforward", "stack"] = "auto"
-    """residual: norm, layer, GELU, GLU around a sum; feedforward: layer and a feed-forward network,
-    each around a sum (auto for a transformer); stack: the layers alone."""
+    """residual: S4's; feedforward: a Transformer's, and auto for that; stack: the layers alone."""
     widths: tuple[int, ...] | None = None
     """Of a stack: units of each layer, instead of layers and width."""
     norm: Literal["layer", "batch", "rms"] = "layer"
@@ -220,7 +216,7 @@ class TrainConfig:
     batch: int = 64
     """Sequences of an update, over all processes and accumulated parts."""
     learning_rate: float = 2e-3
-    """Of AdamW, at its highest."""
+    """Of AdamW, at its highest (--train.lr for short)."""
     gate_learning_rate: float | None = None
     """Of the gates' own parameters; None is the same."""
     weight_decay: float = 0.0

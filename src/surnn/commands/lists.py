@@ -1,28 +1,131 @@
-"""What there is: tasks, gates, cells, models.
+"""What there is: tasks, recipes, models, cells, gates.
 
-surnn list
-surnn list tasks
+surnn list                      all names
+surnn list recipes              a table
+surnn list recipes psmnist      of those with that in their name
 """
 
 import argparse
-from typing import get_args
+import re
+import sys
+from collections.abc import Callable
+from typing import Any, get_args
 
-HELP = "list tasks, gates, models"
-THINGS = ("tasks", "gates", "models")
+from ..cli import CommandError, suggestion
+
+HELP = "list tasks, recipes, models, cells, gates"
+Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
+"""Titles, and rows that begin with a name."""
+
+MODELS = {
+    "sugru": "GRU with selective update", "sulstm": "LSTM with selective update",
+    "surnn": "Elman RNN with selective update", "susnn": "spiking neurons with selective update",
+    "gru": "torch's nn.GRU (cuDNN)", "lstm": "torch's nn.LSTM (cuDNN)", "rnn": "torch's nn.RNN",
+    "transformer": "causal attention with rotary positions",
+    "s4d": "diagonal state-space layer", "mingru": "GRU whose gates do not read the state",
+}  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``surnn list``."""
-    parser.add_argument("what", nargs="?", choices=THINGS, help="default: all")
+    parser.add_argument("what", nargs="?", help=f"{', '.join(TABLES)}; default: the names of all")
+    parser.add_argument("part", nargs="?", default="", help="only names that contain this")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print names."""
-    from ..config import GateKind, ModelKind  # noqa: PLC0415
-    from ..tasks import TASKS  # noqa: PLC0415
+    """Print a table, or all names."""
+    what = arguments.what
+    if what is None:
+        for name, table in TABLES.items():
+            print(f"{name}:\n  " + "\n  ".join(row[0] for row in table()[1]))
+        return
+    if what not in TABLES:
+        hint = suggestion(what, TABLES, f"there are {', '.join(TABLES)}")
+        raise CommandError(f"there is no list of {what!r}; {hint}")
+    titles, rows = TABLES[what]()
+    chosen = [row for row in rows if arguments.part in row[0]]
+    if not chosen:
+        hint = suggestion(arguments.part, [row[0] for row in rows], f"see surnn list {what}")
+        raise CommandError(f"none of the {what} has {arguments.part!r} in its name; {hint}")
+    show(titles, chosen)
 
-    names = {"tasks": sorted(TASKS), "gates": get_args(GateKind), "models": get_args(ModelKind)}
-    for what in [arguments.what] if arguments.what else THINGS:
-        print(f"{what}:")
-        for name in names[what]:
-            print(f"  {name}")
+
+def show(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """A table as wide as it needs to be, unless a terminal is narrower."""
+    from rich import box, console, table  # noqa: PLC0415 (heavier than parsing needs)
+
+    out = console.Console()
+    if not out.is_terminal:
+        out = console.Console(width=1000)
+    shown = table.Table(*titles, box=box.SIMPLE_HEAD, pad_edge=False)
+    shown.columns[0].no_wrap = True
+    for row in rows:
+        shown.add_row(*row)
+    out.print(shown, markup=False)
+
+
+# ---------------------------------------------------------------------------- the tables
+
+
+def tasks() -> Table:
+    from ..tasks import TASKS, load_task  # noqa: PLC0415 (torch)
+
+    rows = []
+    for name in sorted(TASKS):
+        task = load_task(name)
+        rows.append((name, task.metric, ", ".join(task.needs) or "generated", about(task)))
+    return ("task", "metric", "data", "what it is"), rows
+
+
+def recipes() -> Table:
+    from ..recipes import RECIPES  # noqa: PLC0415 (torch)
+
+    rows = []
+    for recipe in RECIPES.values():
+        config = recipe()
+        model = config.model
+        size = "-".join(map(str, model.widths)) if model.widths else f"{model.layers}x{model.width}"
+        number = "" if recipe.paper is None else f"{recipe.paper:.4f}"
+        made_of = f"{model.kind} {size}"
+        rows.append((recipe.name, config.task.name, made_of, number, recipe.where, recipe.called))
+    return ("recipe", "task", "model", "paper", "where", "the paper's name"), rows
+
+
+def models() -> Table:
+    from ..config import ModelKind  # noqa: PLC0415
+
+    return ("--model.kind", "what it is"), [(name, MODELS[name]) for name in get_args(ModelKind)]
+
+
+def cells() -> Table:
+    from ..cells import CELLS  # noqa: PLC0415 (torch)
+
+    rows = [(name, ", ".join(cell.components), about(type(cell))) for name, cell in CELLS.items()]
+    return ("cell", "state", "what it is"), rows
+
+
+def gates() -> Table:
+    from ..gates import GATES  # noqa: PLC0415 (torch)
+    from ..models import gate_options  # noqa: PLC0415
+
+    common = set.intersection(*(gate_options(kind) for kind in GATES.values()))
+    rows = [
+        (name, ", ".join(sorted(gate_options(kind) - common)), about(kind))
+        for name, kind in GATES.items()
+    ]
+    return ("--gate.kind", "options of its own", "what it is"), rows
+
+
+TABLES: dict[str, Callable[[], Table]] = {
+    "tasks": tasks, "recipes": recipes, "models": models, "cells": cells, "gates": gates
+}  # fmt: skip
+
+
+def about(kind: Any) -> str:
+    """The first sentence of a class's text; of its module's, if that is only a title."""
+    sentence = ""
+    for text in (kind.__doc__, sys.modules[kind.__module__].__doc__):
+        sentence = re.split(r"(?<=[.?!])\s", " ".join((text or "").split()))[0]
+        if len(sentence.split()) > 3:
+            break
+    return sentence.replace("``", "")

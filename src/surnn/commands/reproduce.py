@@ -1,63 +1,78 @@
 """Run one row of the paper's tables.
 
-surnn reproduce                      the names
-surnn reproduce psmnist --budget 10min
-surnn reproduce copying-5000 --train.seed 1 --out runs/copying-5000-1
+surnn list recipes                                 the names
+surnn reproduce psmnist --budget 10min             in so much time, if need be smaller
+surnn reproduce copying-5000 --train.seed 1        with other options; NAME --help shows all
 """
 
 import argparse
-import difflib
 import re
+from typing import TYPE_CHECKING
 
-from ..cli import CommandError
-from ..config import RunConfig
+from ..cli import CommandError, suggestion
+
+if TYPE_CHECKING:
+    from ..config import RunConfig
+    from ..recipes import Recipe
 
 HELP = "run a row of the paper's tables"
+FLAGS = ("--",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``surnn reproduce``."""
     parser.add_argument("--budget", metavar="TIME", help="stop after this, for example 10min or 2h")
-    parser.add_argument("name", nargs="?", help="the recipe; without it they are listed")
+    parser.add_argument("name", nargs="?", help="the recipe; see surnn list recipes")
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="as of surnn train")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Make the configuration, and train."""
-    from ..recipes import RECIPES, in_budget  # noqa: PLC0415 (torch)
-
-    if arguments.name is None:
-        for name, make in RECIPES.items():
-            print(f"{name:24} {(make.__doc__ or '').strip().splitlines()[0]}")
-        return
-    if arguments.name not in RECIPES:
-        close = difflib.get_close_matches(arguments.name, RECIPES, 1)
-        hint = f"did you mean {close[0]!r}?" if close else "see surnn reproduce"
-        raise CommandError(f"there is no recipe {arguments.name!r}; {hint}")
-    flags, budget = _take_budget(arguments.flags, arguments.budget)
-    config = RECIPES[arguments.name]()
-    if budget is not None:
-        config = in_budget(config, minutes(budget))
-    _train(arguments.name, config, flags)
-
-
-def _train(name: str, config: RunConfig, flags: list[str]) -> None:
-    from .configure import parse  # noqa: PLC0415
+    name, flags = arguments.name, arguments.flags
+    if name is None or name.startswith("-"):
+        raise CommandError(
+            "which row? For example: surnn reproduce psmnist; see surnn list recipes"
+        )
+    from ..recipes import RECIPES  # noqa: PLC0415 (torch)
+    from .configure import parse, value_of  # noqa: PLC0415
     from .train import start  # noqa: PLC0415
 
-    options = parse(config.task.name, flags, config)
-    config = RunConfig(options.task, options.model, options.gate, options.train)
-    start(name, config, options.out, options.data)
+    if name not in RECIPES:
+        hint = suggestion(name, RECIPES, "see surnn list recipes")
+        raise CommandError(f"there is no recipe {name!r}; {hint}")
+    recipe = RECIPES[name]
+    budget = value_of(flags, "--budget") or arguments.budget
+    config = recipe() if budget is None else recipe.in_budget(minutes(budget))
+    told = [introduction(recipe), *differences(recipe(), config)]
+    if config.train.precision == "bfloat16" and not _has_gpu():
+        config = _in_float32(config)
+        told.append("no GPU here: float32 instead of bfloat16")
+    config, chosen = parse(
+        f"surnn reproduce {name}", flags, config,
+        budget=(str | None, budget, "stop after this time, for example 10min or 2h."),
+    )  # fmt: skip
+    print("\n".join(told), flush=True)
+    start(name, config, chosen.out, chosen.data)
 
 
-def _take_budget(flags: list[str], budget: str | None) -> tuple[list[str], str | None]:
-    """``--budget`` may come after the name too."""
-    if "--budget" not in flags:
-        return flags, budget
-    at = flags.index("--budget")
-    if at + 1 == len(flags):
-        raise CommandError("--budget needs a time, for example 10min")
-    return flags[:at] + flags[at + 2 :], flags[at + 1]
+def introduction(recipe: "Recipe") -> str:
+    """What is run, and what the paper has."""
+    told = f"{recipe.name}: {recipe.about}"
+    if recipe.where:
+        number = "no number" if recipe.paper is None else f"{recipe.paper:.4g}"
+        told += f" In the paper: {recipe.called}, {recipe.where}, {number}."
+    return told
+
+
+def differences(full: "RunConfig", brief: "RunConfig") -> list[str]:
+    """What a budget makes smaller."""
+    from ..runs import task_options  # noqa: PLC0415 (torch)
+
+    was, now = task_options(full.task), task_options(brief.task)
+    changed = [
+        f"{name} {now[name]} instead of {was[name]}" for name in now if now[name] != was[name]
+    ]
+    return [f"smaller, to fit the budget: {', '.join(changed)}"] if changed else []
 
 
 def minutes(text: str) -> float:
@@ -66,3 +81,15 @@ def minutes(text: str) -> float:
     if match is None:
         raise CommandError(f"{text!r} is no time; write for example 90s, 10min or 2h")
     return float(match[1]) * {"s": 1 / 60, "min": 1, "h": 60}[match[2]]
+
+
+def _has_gpu() -> bool:
+    import torch  # noqa: PLC0415
+
+    return torch.cuda.is_available()
+
+
+def _in_float32(config: "RunConfig") -> "RunConfig":
+    from dataclasses import replace  # noqa: PLC0415
+
+    return replace(config, train=replace(config.train, precision="float32"))

@@ -2,24 +2,64 @@
 
 import sys
 import time
+from collections import deque
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Column
+
+from ..config import TrainConfig
+
+UNTOLD = ("seconds", "learning_rate", "gradient_norm")
+"""What is logged, but not shown."""
+BETWEEN = 2.0
+"""Seconds between plain lines, at least; metrics.jsonl has them all."""
+
+
+class Pace:
+    """How fast it goes, and when it will end.
+
+    Args:
+        train: with the number of updates, and the time budget if there is one.
+        step: the updates so far.
+        seconds: those of earlier sessions.
+    """
+
+    def __init__(self, train: TrainConfig, step: int, seconds: float) -> None:
+        self.steps = train.steps
+        now = time.perf_counter()
+        self.deadline = None if train.minutes is None else now + 60 * train.minutes - seconds
+        self.seen: deque[tuple[int, float]] = deque([(step, now)], maxlen=10)
+
+    def told(self, step: int) -> str:
+        """After ``step`` updates."""
+        now = time.perf_counter()
+        self.seen.append((step, now))
+        (first, begin), (last, end) = self.seen[0], self.seen[-1]
+        pace = (last - first) / max(end - begin, 1e-9)
+        left = (self.steps - step) / pace if pace else float("inf")
+        if self.deadline is not None:
+            left = min(left, max(0.0, self.deadline - now))
+        return f"{pace:.3g}/s, {duration(left)} left"
 
 
 class PlainReporter:
-    """One line for each report, for logs."""
+    """A line now and then, for logs."""
 
-    def __init__(self, steps: int, start: int = 0) -> None:
-        self.steps, self.start = steps, start
-        self.begin = time.perf_counter()
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self.before = 0.0
 
     def update(self, step: int, values: dict[str, Any]) -> None:
-        pace = (step - self.start) / max(time.perf_counter() - self.begin, 1e-9)
-        left = (self.steps - step) / max(pace, 1e-9)
-        told = f"{pace:.3g}/s, {left:.0f} s left"
-        print(f"update {step}/{self.steps}  {describe(values)}  {told}", flush=True)
+        told, now = f"  {self.pace.told(step)}", time.perf_counter()
+        if "loss" not in values:  # an evaluation
+            told = ""
+        elif now - self.before < BETWEEN and step < self.pace.steps:
+            return
+        else:
+            self.before = now
+        print(f"update {step}/{self.pace.steps}  {describe(values)}{told}", flush=True)
 
     def message(self, text: str) -> None:
         print(text, flush=True)
@@ -34,22 +74,21 @@ class PlainReporter:
 class LiveReporter:
     """A progress bar with loss, metric, update rate, pace and time left."""
 
-    def __init__(self, steps: int, start: int = 0) -> None:
-        columns = (
-            MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[pace]}"),
-            TimeRemainingColumn(), TextColumn("{task.fields[values]}"),
-        )  # fmt: skip
-        self.progress = Progress(*columns, console=Console())
-        self.task = self.progress.add_task("", total=steps, completed=start, pace="", values="")
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        # In a narrow terminal what comes last is cut off.
+        one_line = Column(no_wrap=True, overflow="ellipsis", ratio=1)
+        text = TextColumn("{task.description}", table_column=one_line)
+        columns = (MofNCompleteColumn(), BarColumn(16), text)
+        self.progress = Progress(*columns, console=Console(), expand=True)
+        start = pace.seen[0][0]
+        self.task = self.progress.add_task("", total=pace.steps, completed=start)
         self.values: dict[str, Any] = {}
 
     def update(self, step: int, values: dict[str, Any]) -> None:
         self.values |= values
-        speed = self.progress.tasks[0].speed
-        pace = f"{speed:.1f}/s" if speed else ""
-        self.progress.update(
-            self.task, completed=step, pace=pace, values=describe(self.values), refresh=True
-        )
+        told = f"{self.pace.told(step)}  {describe(self.values)}"
+        self.progress.update(self.task, completed=step, description=told, refresh=True)
 
     def message(self, text: str) -> None:
         self.progress.console.print(text, markup=False)
@@ -62,18 +101,32 @@ class LiveReporter:
         self.progress.stop()
 
 
-def reporter(steps: int, start: int = 0) -> PlainReporter | LiveReporter:
+def reporter(
+    train: TrainConfig, step: int = 0, seconds: float = 0.0
+) -> PlainReporter | LiveReporter:
     """The one that suits where the output goes."""
-    return LiveReporter(steps, start) if sys.stdout.isatty() else PlainReporter(steps, start)
+    pace = Pace(train, step, seconds)
+    return LiveReporter(pace) if sys.stdout.isatty() else PlainReporter(pace)
 
 
 def describe(values: dict[str, Any]) -> str:
     """Loss, metrics and update rates in a few words."""
     words = []
     for name, value in values.items():
-        if name in ("seconds", "learning_rate"):
-            continue
-        number = sum(value) / len(value) if isinstance(value, list) else value
-        if isinstance(number, float):
-            words.append(f"{name.replace('_', ' ')} {number:.4g}")
+        if name == "update_rate":
+            words.append(f"updates {sum(value) / len(value):.1%}")
+        elif name not in UNTOLD and isinstance(value, float):
+            words.append(f"{name.replace('_', ' ')} {value:.4g}")
     return "  ".join(words)
+
+
+def duration(seconds: float) -> str:
+    """'45 s', '3 min 20 s', '2 h 5 min'."""
+    if seconds == float("inf"):
+        return "?"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

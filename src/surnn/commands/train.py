@@ -11,53 +11,62 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..cli import CommandError
-from ..config import RunConfig
 
 if TYPE_CHECKING:
+    from ..config import RunConfig
     from ..runs import RunFolder
+    from ..train import Trainer
 
 HELP = "train a model on a task"
+FLAGS = ("--",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``surnn train``."""
-    parser.add_argument("task", help="its name; see surnn list tasks")
+    parser.add_argument("task", nargs="?", help="its name; see surnn list tasks")
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="see surnn train TASK --help")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Train, and say how it ended."""
-    from .configure import parse  # noqa: PLC0415 (torch)
+    if arguments.task is None or arguments.task.startswith("-"):
+        raise CommandError(
+            "which task? For example: surnn train copying. surnn list tasks shows them all, and "
+            "surnn train TASK --help every option"
+        )
+    from ..config import RunConfig  # noqa: PLC0415
+    from .configure import parse, task_class  # noqa: PLC0415 (torch)
 
-    options = parse(arguments.task, arguments.flags)
-    config = RunConfig(options.task, options.model, options.gate, options.train)
-    start(arguments.task, config, options.out, options.data)
+    name = arguments.task
+    defaults = RunConfig(task_class(name)())
+    config, chosen = parse(f"surnn train {name}", arguments.flags, defaults)
+    start(name, config, chosen.out, chosen.data)
 
 
-def start(name: str, config: RunConfig, out: Path | None, data: Path | None) -> None:
+def start(name: str, config: "RunConfig", out: Path | None, data: Path | None) -> None:
     """A new run. Its folder is made when all that can be wrong before training has not been."""
     stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
     path = out or Path("runs") / name / stamp
     fit(config, lambda: _create(path, config), data)
 
 
-def _create(path: Path, config: RunConfig) -> "RunFolder":
+def _create(path: Path, config: "RunConfig") -> "RunFolder":
     from ..runs import RunFolder, config_to_dict  # noqa: PLC0415 (torch)
 
     return RunFolder.create(path, config_to_dict(config))
 
 
 def fit(
-    config: RunConfig,
+    config: "RunConfig",
     folder: "Callable[[], RunFolder]",
     data: Path | None,
     checkpoint: str | None = None,
 ) -> None:
     """Train in ``folder``, from its checkpoint if one is named."""
-    from ..distributed import join, leave  # noqa: PLC0415 (torch)
+    from ..distributed import FailedElsewhere, join, leave  # noqa: PLC0415 (torch)
     from ..runs import RunError  # noqa: PLC0415
     from ..train import NotFinite, Silent, Trainer  # noqa: PLC0415
     from .show import reporter  # noqa: PLC0415
@@ -65,17 +74,21 @@ def fit(
     try:
         world = join()
         trainer = Trainer(config, data=data, world=world)
-        if world.first or checkpoint is not None:
-            trainer.keep(folder())
+        with world.failing_together():
+            if world.first or checkpoint is not None:
+                trainer.keep(folder())
         if checkpoint is not None:
             trainer.resume(checkpoint)
-        trainer.reporter = reporter(config.train.steps, trainer.step) if world.first else Silent()
+        trainer.reporter = Silent()
+        if world.first:
+            print(describe(trainer), flush=True)
+            trainer.reporter = reporter(config.train, trainer.step, trainer.seconds)
         with trainer.reporter:
             result = trainer.fit()
         if world.first:
             _tell(trainer, result)
         trainer.close()
-    except (RunError, NotFinite, ValueError) as error:
+    except (RunError, NotFinite, ValueError, FailedElsewhere) as error:
         leave(together=False)
         raise CommandError(str(error)) from error
     leave()
@@ -83,11 +96,39 @@ def fit(
         sys.exit(3)
 
 
-def _tell(trainer, result: dict) -> None:
+def describe(trainer: "Trainer") -> str:
+    """What is trained, in a line."""
+    config, task = trainer.config, trainer.task
+    weights = sum(p.numel() for p in trainer.model.parameters())
+    size = task.size("train")
+    sequences = "fresh sequences" if size is None else f"{size:,} sequences"
+    told = [
+        f"{task.name}: {sequences} of {task.steps} steps",
+        f"{config.model.kind}: {weights:,} parameters",
+        f"batch {config.train.batch}",
+        str(trainer.device),
+    ]
+    if trainer.world.size > 1:
+        told.append(f"{trainer.world.size} processes")
+    return ", ".join(told)
+
+
+def _tell(trainer: "Trainer", result: dict[str, Any]) -> None:
     metric = trainer.task.metric
-    if result:
+    if result and trainer.best is not None:
         print(f"valid {metric} {result[metric]:.4g}, best {trainer.best:.4g}")
     if trainer.folder is not None:
         path = trainer.folder.path
-        again = f"surnn resume {path}" if trainer.step < trainer.config.train.steps else ""
-        print(f"{path}  " + (again or f"surnn eval {path}"))
+        print(f"kept in {path}")
+        print(f"test it: surnn eval {path} --split test")
+        print(f"go on:   surnn resume {path}{_more(trainer)}")
+
+
+def _more(trainer: "Trainer") -> str:
+    """What a run needs to go on, besides being resumed."""
+    train = trainer.config.train
+    if trainer.step >= train.steps:
+        return f" --train.steps {2 * train.steps}"
+    if train.minutes is not None and not trainer.interrupted:
+        return f" --train.minutes {2 * train.minutes:g}"
+    return ""
