@@ -67,7 +67,17 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``surnn`` with these arguments (those of the process by default); the exit status."""
-    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        try:
+            return _run(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # surnn list | head: whoever reads this has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
+
+
+def _run(argv: list[str]) -> int:
     command = argv[0] if argv and not argv[0].startswith("-") else ""
     try:
         if command and command not in COMMANDS:
@@ -78,15 +88,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             _check_flags(rest, arguments.options, arguments.own)
             arguments.flags = [*rest, *arguments.flags]
         arguments.call(arguments)
-        sys.stdout.flush()
     except CommandError as error:
         print(" ".join(("surnn", command)).strip() + f": error: {error}", file=sys.stderr)
         return WRONG
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # surnn list | head: whoever reads this has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return UNREAD
     return 0
 
 
