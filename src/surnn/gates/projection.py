@@ -48,7 +48,13 @@ def gate_projection_kernel(
         unreadable = tl.maximum(unreadable, tl.max(not_numbers.to(tl.int32), 1))
         mask = (g < G)[None, :] & (i < I)[:, None]
         w = tl.load(W + g[None, :] * I + i[:, None], mask=mask, other=0.0)
-        total = tl.dot(tl.where(not_numbers, 0.0, x), w, total, input_precision="tf32x3")
+        x = tl.where(not_numbers, 0.0, x)
+        if X.dtype.element_ty == tl.float32:
+            total = tl.dot(x, w, total, input_precision="tf32x3")
+        else:  # half-precision numbers are TF32 numbers: only the weights have digits beyond it
+            first = (w.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
+            total = tl.dot(x, w - first, total, input_precision="tf32")
+            total = tl.dot(x, first, total, input_precision="tf32")
     total += tl.load(BIAS + g, mask=g < G, other=0.0)[None, :]
     total = tl.where(unreadable[:, None] > 0, float("nan"), total)
     out = OUT + m.to(tl.int64)[:, None] * G + g[None, :]
@@ -74,7 +80,8 @@ def gate_input_gradient_kernel(
     grad = tl.load(GRAD + at * G + g[None, :], mask=(m < M)[:, None] & (g < G)[None, :], other=0.0)
     mask = (g < G)[:, None] & (i < I)[None, :]
     w = tl.load(W + g[:, None] * I + i[None, :], mask=mask, other=0.0)
-    by_x = tl.dot(grad, w, input_precision="tf32x3")
+    whole: tl.constexpr = GRAD_X.dtype.element_ty == tl.float32
+    by_x = tl.dot(grad, w, input_precision="tf32x3" if whole else "tf32")
     mask = (m < M)[:, None] & (i < I)[None, :]
     tl.store(GRAD_X + at * I + i[None, :], by_x.to(GRAD_X.dtype.element_ty), mask=mask)
 
@@ -102,7 +109,8 @@ def gate_weight_gradient_kernel(
         at = m.to(tl.int64)[:, None] * G + g[None, :]
         grad = tl.load(GRAD + at, mask=(m < M)[:, None] & (g < G)[None, :], other=0.0)
         x = tl.where(not_numbers, 0.0, x)
-        total = tl.dot(tl.trans(grad), x, total, input_precision="tf32x3")
+        whole: tl.constexpr = X.dtype.element_ty == tl.float32
+        total = tl.dot(tl.trans(grad), x, total, input_precision="tf32x3" if whole else "tf32")
     out = GRAD_W + (split * G + g)[:, None].to(tl.int64) * I + i[None, :]
     tl.store(out, total, mask=(g < G)[:, None] & (i < I)[None, :])
 
