@@ -5,8 +5,9 @@ from typing import get_args
 
 import pytest
 import torch
+from torch.nn import functional
 
-from surnn.blocks import Dropout
+from surnn.blocks import Dropout, gated
 from surnn.config import GateConfig, GateKind, ModelConfig, ModelKind, RunConfig, TrainConfig
 from surnn.gates import GATES
 from surnn.models import SequenceModel, gate_options, make_gate
@@ -125,6 +126,35 @@ def test_bidirectional_layers_see_both_ways():
     y = model(x)
     x[:, 19] = (x[:, 19] + 1) % 7
     assert not torch.allclose(model(x)[:, 0], y[:, 0])
+
+
+@pytest.mark.parametrize("prenorm", [True, False])
+def test_blocks_are_their_equations(prenorm):
+    x = torch.randn(2, 5, 32)
+    residual = build(prenorm=prenorm)
+    block = residual.blocks[0]
+    y = block.mixer(block.norm(x) if prenorm else x)
+    total = x + functional.glu(block.out(functional.gelu(y)), -1)
+    torch.testing.assert_close(block(x), total if prenorm else block.norm(total))
+    assert (residual.norm is not None) == prenorm
+
+    block = build(block="feedforward", prenorm=prenorm).blocks[0]
+    first, second = block.norm, block.second_norm
+    total = x + block.mixer(first(x) if prenorm else x)
+    total = total if prenorm else first(total)
+    y = second(total) if prenorm else total
+    total = total + block.narrow(functional.gelu(block.widen(y)))
+    torch.testing.assert_close(block(x), total if prenorm else second(total))
+
+
+@pytest.mark.parametrize(
+    ("how", "function"),
+    [("sigmoid", torch.sigmoid), ("gelu", functional.gelu), ("silu", functional.silu)],
+)
+def test_glu_variants(how, function):
+    y = torch.randn(3, 8)
+    torch.testing.assert_close(gated(y, how), y[:, :4] * function(y[:, 4:]))
+    assert gated(y, "none") is y
 
 
 def test_tied_dropout_drops_a_feature_at_all_steps():
