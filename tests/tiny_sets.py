@@ -36,11 +36,16 @@ def write_mnist(folder: Path) -> tuple[np.ndarray, np.ndarray]:
         generator.integers(0, 256, (10, 28, 28), dtype=np.uint8),
         generator.integers(0, 10, 10, dtype=np.uint8),
     ]
+    write_idx(folder, *drawn)
+    return drawn[0], drawn[1]
+
+
+def write_idx(folder: Path, *arrays: np.ndarray) -> None:
+    """Images and labels to train on, images and labels to test on, as MNIST's files."""
     names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-    for name, array in zip(names, drawn, strict=True):
+    for name, array in zip(names, arrays, strict=True):
         head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
         (folder / f"{name}-ubyte.gz").write_bytes(gzip.compress(head + array.tobytes()))
-    return drawn[0], drawn[1]
 
 
 def write_cifar(folder: Path) -> np.ndarray:

@@ -1,0 +1,146 @@
+"""A model of each family of tasks really learns, through the trainer, in seconds on a CPU.
+
+What is asked for lies well below what several seeds reach, and well above what knowing nothing
+about the sequence gives: chance, the most frequent answer, the mean, the frequencies of bytes.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from surnn.data import texts
+from surnn.tasks import enwik8 as enwik8_task
+from surnn.tasks.base import Task
+from surnn.tasks.copying import Copying
+from surnn.tasks.ecg import EcgBeats
+from surnn.tasks.enwik8 import Enwik8
+from surnn.tasks.listops import ListOps
+from surnn.tasks.mackey_glass import MackeyGlass
+from surnn.tasks.mnist import SequentialMnist
+from surnn.tasks.spoken_digits import SpokenDigits
+from surnn.train import Trainer
+from tiny_sets import CPU, write_idx, write_mitbih, write_sounds
+
+
+def learn(
+    task: Task, model: ModelConfig, gate: GateConfig, data: Path | None = None, **train: Any
+) -> dict[str, Any]:
+    """What is found on the validation set after training."""
+    options = {"warmup": 10, "evaluate_every": train["steps"], "device": "cpu", **train}
+    return Trainer(RunConfig(task, model, gate, TrainConfig(**options)), data=data).fit()
+
+
+def test_copying_is_solved():
+    found = learn(
+        Copying(delay=60, objective="recall"),
+        ModelConfig(layers=2, width=128, heads=32, block="stack"),
+        GateConfig(rate=0.1, slope=2),
+        steps=700,
+        batch=16,
+        learning_rate=1e-2,
+        evaluation_batches=16,
+    )
+    assert found["accuracy"] > 0.99
+
+
+def test_listops_above_the_most_frequent_answer(tmp_path, monkeypatch):
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    task = ListOps(train=3000, valid=400, test=1, shortest=4, longest=20)
+    found = learn(
+        task,
+        ModelConfig(layers=1, width=64, heads=4, pool="mean"),
+        GateConfig(rate=0.2),
+        steps=120,
+        batch=32,
+        learning_rate=4e-3,
+    )
+    answers = task.batch("valid", 0, 400, 0, CPU).target.bincount()
+    assert answers.max() / 400 < 0.2
+    assert found["accuracy"] > answers.max() / 400 + 0.1
+
+
+def test_images_above_chance(tmp_path):
+    """Ten classes of pictures: a bright bar, at a height of its own for each, in noise."""
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 10, 700, dtype=np.uint8)
+    images = random.integers(0, 100, (700, 28, 28), dtype=np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        image[4 + 2 * label : 6 + 2 * label] += 150
+    write_idx(tmp_path, images[:600], labels[:600], images[600:], labels[600:])
+    found = learn(
+        SequentialMnist(),
+        ModelConfig(layers=1, width=64, heads=8, pool="mean"),
+        GateConfig(rate=0.05),
+        tmp_path,
+        steps=100,
+        batch=16,
+        learning_rate=1e-2,
+    )
+    assert found["accuracy"] > 0.4
+
+
+def test_a_series_is_foreseen():
+    task = MackeyGlass(horizons=(10,), length=300, series=64)
+    found = learn(
+        task,
+        ModelConfig(layers=1, width=32, heads=2, block="stack"),
+        GateConfig(rate=0.3, always_on=0.5),
+        steps=60,
+        batch=16,
+        learning_rate=1e-2,
+    )
+    assert found["mse"] < 0.15 * task.chance
+    assert found["nrmse"] == pytest.approx((found["mse"] / task.chance) ** 0.5)
+
+
+def test_a_language_beyond_the_frequencies_of_its_bytes(tmp_path, monkeypatch):
+    random = np.random.default_rng(0)
+    words = ["gates", "open", "and", "close", "while", "a", "state", "is", "carried", "along"]
+    raw = " ".join(random.choice(words, 6000)).encode()[:24_000]
+    (tmp_path / "enwik8").write_bytes(raw)
+    monkeypatch.setattr(texts, "ENWIK8_SIZE", len(raw))
+    monkeypatch.setattr(enwik8_task, "ENDS", {"train": 20_000, "valid": 22_000, "test": 24_000})
+    found = learn(
+        Enwik8(context=50),
+        ModelConfig(layers=1, width=64, heads=4),
+        GateConfig(rate=0.5),
+        tmp_path,
+        steps=100,
+        batch=16,
+        learning_rate=1e-2,
+    )
+    share = np.bincount(np.frombuffer(raw, np.uint8)) / len(raw)
+    entropy = -(share[share > 0] * np.log2(share[share > 0])).sum()
+    assert entropy > 3.5
+    assert found["bits per byte"] < entropy - 1
+
+
+def test_beats_are_found(tmp_path):
+    write_mitbih(tmp_path)
+    found = learn(
+        EcgBeats(window=250, delay=5),
+        ModelConfig(layers=1, width=32, heads=2),
+        GateConfig(kind="input", rate=0.5),
+        tmp_path,
+        steps=80,
+        batch=16,
+        learning_rate=1e-2,
+    )
+    assert found["beat F1"] > 0.5
+
+
+def test_spoken_digits_above_chance(tmp_path):
+    write_sounds(tmp_path)
+    found = learn(
+        SpokenDigits(seconds=0.4),
+        ModelConfig(layers=1, width=64, heads=4, pool="mean"),
+        GateConfig(rate=0.3),
+        tmp_path,
+        steps=60,
+        batch=10,
+        learning_rate=1e-2,
+    )
+    assert found["accuracy"] > 0.5
