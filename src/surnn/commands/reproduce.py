@@ -44,9 +44,10 @@ def run(arguments: argparse.Namespace) -> None:
     budget = value_of(flags, "--budget") or arguments.budget
     config = recipe() if budget is None else recipe.in_budget(minutes(budget))
     told = [introduction(recipe), *differences(recipe(), config)]
-    if config.train.precision == "bfloat16" and not _has_gpu():
+    on_cpu = value_of(flags, "--train.device") == "cpu" or not _has_gpu()
+    if on_cpu and config.train.precision == "bfloat16":
         config = _in_float32(config)
-        told.append("no GPU here: float32 instead of bfloat16")
+        told.append("on the CPU: float32 instead of bfloat16")
     config, chosen = parse(
         f"surnn reproduce {name}", flags, config,
         budget=(str | None, budget, "stop after this time, for example 10min or 2h."),

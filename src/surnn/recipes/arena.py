@@ -51,7 +51,7 @@ TASKS = {
         dropout=0.1, shorten=with_task(max_length=2048),
     ),
     "retrieval": Arena(
-        "lra_retrieval", "Does one paper cite the other", 147_086, 64, 20,
+        "lra_retrieval", "Whether one paper cites the other", 147_086, 64, 20,
         (0.7754, 0.6323, 0.5746, 0.9090),
         {"layers": 6, "width": 256}, (0.002, 0.0, 64, 25),
         shorten=with_task(max_length=1000),
@@ -63,7 +63,7 @@ TASKS = {
         (0.004, 0.01, 50, 100), dropout=0.1,
     ),
     "pathfinder": Arena(
-        "pathfinder", "Are the two dots on one line", 160_000, 256, 200,
+        "pathfinder", "Whether two dots are on one line", 160_000, 256, 200,
         (0.8492, 0.7345, 0.7140, 0.9420),
         {"layers": 6, "width": 256, "dropout": 0.1, "pool": "last"}, (0.004, 0.0, 100, 200),
         shorten=with_task(images=40_000),
@@ -74,7 +74,7 @@ TASKS = {
 def binary(name: str) -> RunConfig:
     """SuGRU, 32 heads of 16 in each of six blocks."""
     arena = TASKS[name]
-    model = ModelConfig(layers=6, width=256, expand=2, groups=4, dropout=arena.dropout, pool="mean")
+    model = ModelConfig(layers=6, width=256, expand=2, dropout=arena.dropout, pool="mean")
     train = epochs(
         arena.epochs, arena.sequences, arena.batch, learning_rate=1e-3, weight_decay=0.01
     )

@@ -75,7 +75,7 @@ def with_task(**options: Any) -> Shorten:
 
 CLOCK = GateConfig(rate=0.1)
 """A learned rhythm for each head, the form that trains fastest."""
-WIDE = ModelConfig(layers=3, width=256, expand=2, groups=4, dropout=0.1)
+WIDE = ModelConfig(layers=3, width=256, expand=2, dropout=0.1)
 """Residual blocks around 32 heads of 16."""
 
 

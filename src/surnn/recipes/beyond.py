@@ -16,7 +16,7 @@ SELECTIVE = GateConfig("input", rate=0.3, target_rate=0.1)
 def ecg() -> RunConfig:
     """Beats in electrocardiograms, step by step; gates that see the signal."""
     model = ModelConfig(layers=3, width=128, dropout=0.1)
-    train = epochs(100, 2_800, 32, rate_penalty=0.1, anneal=(0.5, 0.75))
+    train = epochs(100, 2_686, 32, rate_penalty=0.1, anneal=(0.5, 0.75))
     return RunConfig(EcgBeats(), model, SELECTIVE, train)
 
 

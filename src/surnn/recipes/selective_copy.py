@@ -12,7 +12,7 @@ SHORTER = with_task(body=1024)
 
 def ours(layers: int) -> RunConfig:
     """SuGRU of 16 heads of 16 in residual blocks of 64 features."""
-    model = ModelConfig(layers=layers, width=64, expand=4, groups=4)
+    model = ModelConfig(layers=layers, width=64, expand=4)
     train = TrainConfig(steps=20_000, batch=64, warmup=200, hold=0.6)
     return RunConfig(SelectiveCopy(), model, CLOCK, train)
 
