@@ -17,21 +17,20 @@ SMALL = {
     "pathfinder": {"images": 40},
     "mackey_glass": {"length": 200, "series": 16, "horizons": (5, 9)},
 }
-OWN = {"sugru": {"heads": 2}, "gru": {}}
+MODELS = {
+    "sugru": (ModelConfig(layers=1, width=16, heads=2, pool="mean"), GateConfig(rate=0.05)),
+    "gru": (ModelConfig(kind="gru", layers=1, width=16, pool="mean"), GateConfig()),
+}
 
 
-@pytest.mark.parametrize("kind", OWN)
+@pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_trains(name, kind, data):
     task: Task = load_task(name)(**SMALL.get(name, {}))
-    config = RunConfig(
-        task,
-        ModelConfig(kind=kind, layers=1, width=16, pool="mean", **OWN[kind]),
-        GateConfig(rate=0.05),
-        TrainConfig(
-            steps=2, batch=4, warmup=1, evaluate_every=2, evaluation_batches=1, device="cpu"
-        ),
+    train = TrainConfig(
+        steps=2, batch=4, warmup=1, evaluate_every=2, evaluation_batches=1, device="cpu"
     )
+    config = RunConfig(task, *MODELS[kind], train)
     found = Trainer(config, data=data).fit()
     assert task.metric in found
     assert ("update_rate" in found) == (kind == "sugru")
