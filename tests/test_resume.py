@@ -19,11 +19,26 @@ from safetensors.torch import save_file
 from surnn.config import GateConfig
 from surnn.runs import RunError, RunFolder
 from surnn.tasks.copying import Copying
+from surnn.train import Trainer
 from training import CONFIG, record, resumed, same, trainer, updates
 
 
 class Gone(Exception):
     """The process, without a word."""
+
+
+def fit_until(run: Trainer, step: int) -> None:
+    """Train until the process is gone, right before an update."""
+    update = run._update
+
+    def until_gone():
+        if run.step == step:
+            raise Gone
+        update()
+
+    run._update = until_gone
+    with pytest.raises(Gone):
+        run.fit()
 
 
 @pytest.mark.parametrize("gone_at", [4, 8])
@@ -35,16 +50,7 @@ def test_resumed_run_is_the_run_that_was_not_stopped(tmp_path, gone_at, mode):
     whole = trainer(tmp_path / "whole", config)
     whole.fit()
     broken = trainer(tmp_path / "broken", config)
-    update = broken._update
-
-    def until_gone():
-        if broken.step == gone_at:
-            raise Gone
-        update()
-
-    broken._update = until_gone
-    with pytest.raises(Gone):
-        broken.fit()
+    fit_until(broken, gone_at)
     again = resumed(tmp_path / "broken", config)
     assert again.step == gone_at // 3 * 3
     again.fit()
@@ -360,6 +366,7 @@ def test_a_signal_in_an_evaluation_puts_it_off(tmp_path, monkeypatch):
         run.fit()
     assert run.interrupted
     assert (run.step, run.evaluated) == (4, 0)
+    fit_until(resumed(tmp_path / "run"), 4)  # evaluated and on record, but not in a checkpoint
     again = resumed(tmp_path / "run")
     again.fit()
     assert same(whole, again)

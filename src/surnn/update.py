@@ -127,9 +127,9 @@ class Updater:
         loss = self._backward(whole)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.train.clip)
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # type: ignore[operator]
-        for mine, new in ((self.loss, loss), (self.norm, norm)):
+        for mine, new in ((self.loss, loss), (self.norm, norm)):  # the first bad ones stay
             mine.copy_(torch.where(self.lost > 0, mine, new))
-        self.lost.copy_(torch.where(self.loss.isfinite() & self.norm.isfinite(), self.lost, 1.0))
+        self.lost.copy_(~(self.loss.isfinite() & self.norm.isfinite()))
         self.optimizer.step()  # nothing, if lost
         for buffer, old in zip(self.statistics, before, strict=True):
             buffer.copy_(torch.where(self.lost > 0, old, buffer))
