@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from surnn.blocks import Dropout, gated
+from surnn.blocks import Dropout, gated, mixed
 from surnn.config import GateConfig, GateKind, ModelConfig, ModelKind, RunConfig, TrainConfig
 from surnn.gates import GATES
 from surnn.models import SequenceModel, gate_options, make_gate
@@ -84,7 +84,9 @@ def test_stream_equals_sequence(kind, pool, norm):
         {"block": "feedforward", "prenorm": False},
         {"block": "stack", "layers": 3},
         {"block": "stack", "width": 256, "layers": 2, "widths": (16, 32)},
+        {"expand": 2},
         {"expand": 2, "groups": 2},
+        {"expand": 2, "block": "feedforward"},
     ],
     ids=str,
 )
@@ -112,7 +114,7 @@ def test_pairs_are_compared(pool):
     """[u, v, u - v, u * v] of the two documents' encodings, each pooled over its own length."""
     model = build(wanted=Output(2, "sequence", pairs=True), pool=pool).eval()
     x, lengths = torch.randint(0, 7, (3, 2, 20)), torch.randint(1, 21, (3, 2))
-    alone = [model.encode(x[2, i : i + 1, : lengths[2, i]])[0] for i in (0, 1)]
+    alone = [model.encode(x[2, i : i + 1, : lengths[2, i]])[:, 0] for i in (0, 1)]
     u, v = (y[-1] if pool == "last" else y.mean(0) for y in alone)
     expected = model.head(torch.cat((u, v, u - v, u * v)))
     torch.testing.assert_close(model(x, lengths)[2], expected, rtol=1e-4, atol=1e-5)
@@ -130,17 +132,17 @@ def test_bidirectional_layers_see_both_ways():
 
 @pytest.mark.parametrize("prenorm", [True, False])
 def test_blocks_are_their_equations(prenorm):
-    x = torch.randn(2, 5, 32)
+    x = torch.randn(5, 2, 32)
     residual = build(prenorm=prenorm)
     block = residual.blocks[0]
-    y = block.mixer(block.norm(x) if prenorm else x)
+    y = mixed(block.mixer, block.norm(x) if prenorm else x, None)
     total = x + functional.glu(block.out(functional.gelu(y)), -1)
     torch.testing.assert_close(block(x), total if prenorm else block.norm(total))
     assert (residual.norm is not None) == prenorm
 
     block = build(block="feedforward", prenorm=prenorm).blocks[0]
     first, second = block.norm, block.second_norm
-    total = x + block.mixer(first(x) if prenorm else x)
+    total = x + mixed(block.mixer, first(x) if prenorm else x, None)
     total = total if prenorm else first(total)
     y = second(total) if prenorm else total
     total = total + block.narrow(functional.gelu(block.widen(y)))
@@ -158,20 +160,21 @@ def test_glu_variants(how, function):
 
 
 def test_tied_dropout_drops_a_feature_at_all_steps():
-    x = Dropout(0.5, tied=True)(torch.ones(4, 10, 8))
-    assert (x == x[:, :1]).all()
+    x = Dropout(0.5, tied=True)(torch.ones(10, 4, 8))
+    assert (x == x[:1]).all()
     assert 0 < (x == 0).float().mean() < 1
-    assert not (x[0] == x[1]).all()  # each sequence has its own
-    free = Dropout(0.5, tied=False)(torch.ones(4, 10, 8))
-    assert not (free == free[:, :1]).all()
+    assert not (x[:, 0] == x[:, 1]).all()  # each sequence has its own
+    free = Dropout(0.5, tied=False)(torch.ones(10, 4, 8))
+    assert not (free == free[:1]).all()
 
 
 def test_drop_path_leaves_some_sequences_as_they_were():
     block = build(drop_path=0.5, layers=2, norm="rms").blocks[1]
-    x = torch.randn(64, 5, 32)
-    skipped = (block(x) == x).flatten(1).all(1)
+    x = torch.randn(5, 64, 32)
+    skipped = (block(x) == x).all(2)
+    assert (skipped == skipped[:1]).all()  # at all steps or none
     assert 0.2 < skipped.float().mean() < 0.8
-    assert not (block.eval()(x) == x).flatten(1).all(1).any()
+    assert not (block.eval()(x) == x).all(2).any()
 
 
 # ---------------------------------------------------------------------------- gates

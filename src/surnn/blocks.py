@@ -1,7 +1,8 @@
 """What stands around a layer: residual blocks, feed-forward blocks, nothing.
 
-Layers are *mixers*: [B, T, features] to [B, T, width], causal. A block with a mixer that streams
-streams too: ``init_state``, then ``step`` by step.
+Layers are *mixers*: [B, T, features] to [B, T, width], causal. Blocks are between them and have the
+time first, [T, B, features], as recurrences read it: what a mixer gets and gives is a view. A block
+with a mixer that streams streams too: ``init_state``, then ``step`` by step.
 """
 
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .config import ModelConfig
+from .scan.contract import step_mask
 
 NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "batch": nn.BatchNorm1d}
 
@@ -29,7 +31,7 @@ class Norm(nn.Module):
             return self.norm(x)
         if lengths is None or x.dim() == 2:
             return self.norm(x.flatten(0, -2)).view_as(x)
-        inside = torch.arange(x.shape[1], device=x.device) < lengths.flatten()[:, None]
+        inside = step_mask(len(x), lengths.flatten())
         y = torch.zeros_like(x)
         y[inside] = self.norm(x[inside])  # padding is no part of the statistics
         return y
@@ -44,8 +46,7 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.tied and x.dim() == 3:
-            x = x.transpose(1, 2)
-            return functional.dropout1d(x, self.share, self.training).transpose(1, 2)
+            return x * functional.dropout(torch.ones_like(x[:1]), self.share, self.training)
         return functional.dropout(x, self.share, self.training)
 
     def extra_repr(self) -> str:
@@ -62,7 +63,7 @@ class Skip(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or not self.share:
             return x
-        ones = x.new_ones(len(x), *(1 for _ in x.shape[1:]))
+        ones = x.new_ones(x.shape[-2], 1)
         return x * functional.dropout(ones, self.share)
 
     def extra_repr(self) -> str:
@@ -78,7 +79,7 @@ class Stacked(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        return self.dropout(self.mixer(x, lengths))
+        return self.dropout(mixed(self.mixer, x, lengths))
 
     def init_state(self, batch: int) -> Any:
         """The mixer's state before the first step."""
@@ -112,7 +113,7 @@ class Around(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        return self.after(x, self.mixer(self._before(x, lengths), lengths), lengths)
+        return self.after(x, mixed(self.mixer, self._before(x, lengths), lengths), lengths)
 
     def init_state(self, batch: int) -> Any:
         """The mixer's state before the first step."""
@@ -137,7 +138,8 @@ class Residual(Around):
     def __init__(self, mixer: nn.Module, model: ModelConfig, skip: float = 0.0) -> None:
         super().__init__(mixer, model, skip)
         self.glu = model.glu
-        self.out = nn.Linear(model.width, model.width * (1 if model.glu == "none" else 2))
+        reads = model.width if model.projects_back else model.width * model.expand
+        self.out = nn.Linear(reads, model.width * (1 if model.glu == "none" else 2))
 
     def after(self, x: Tensor, y: Tensor, lengths: Tensor | None = None) -> Tensor:
         y = gated(self.out(self.dropout(functional.gelu(y))), self.glu)
@@ -160,6 +162,11 @@ class FeedForward(Around):
         y = self.second_norm(x, lengths) if self.prenorm else x
         y = self.narrow(self.dropout(functional.gelu(self.widen(y))))
         return self._sum(x, y, self.second_norm, lengths)
+
+
+def mixed(mixer: nn.Module, x: Tensor, lengths: Tensor | None) -> Tensor:
+    """A mixer's outputs [T, B, width] for x [T, B, features]."""
+    return mixer(x.transpose(0, 1), lengths).transpose(0, 1)
 
 
 def gated(y: Tensor, how: str) -> Tensor:

@@ -128,9 +128,9 @@ class ModelConfig:
     pool: Literal["last", "mean"] = "last"
     """Which outputs a sequence's prediction is read from."""
     expand: int = 1
-    """State size, in widths; between projections up and down."""
+    """State size, in widths; between projections up and down, which residual blocks do without."""
     groups: int = 1
-    """Blocks of these projections."""
+    """Blocks of these projections, which then residual blocks have too."""
     bidirectional: bool = False
     """Half of the units read backwards."""
     chrono: bool = False
@@ -180,6 +180,12 @@ class ModelConfig:
         if self.block != "auto":
             return self.block
         return "feedforward" if self.kind == "transformer" else "residual"
+
+    @property
+    def projects_back(self) -> bool:
+        """Whether an expanded state is projected back by its layer. A residual block has a linear
+        map there anyway, which reads the whole state unless the layer's projections are grouped."""
+        return self.form != "residual" or self.groups > 1
 
     def heads_of(self, units: int) -> int:
         """How many heads these units make."""

@@ -17,6 +17,7 @@ from .blocks import FeedForward, Norm, Residual, Stacked
 from .config import OURS, GateConfig, ModelConfig
 from .gates import GATES, Gate
 from .layers import SelectiveLayer, SuGRU, SuLSTM, SuRNN, SuSNN
+from .scan.contract import step_mask
 from .surrogate import Surrogate
 from .tasks.base import Output, Tokens, Values
 
@@ -47,6 +48,9 @@ class Selective(nn.Module):
         if model.bidirectional and width % 2:
             raise ValueError(f"a bidirectional layer of {width} units has no half; use an even one")
         units = width // 2 if model.bidirectional else width
+        expand = model.expand
+        if not model.projects_back:
+            units, expand = units * expand, 1
         self.layer = LAYERS[model.kind](
             features,
             units,
@@ -54,9 +58,9 @@ class Selective(nn.Module):
             batch_first=True,
             dropout=model.dropout if layers > 1 else 0.0,
             bidirectional=model.bidirectional,
-            heads=model.heads_of(model.expand * units),
+            heads=model.heads_of(expand * units),
             gate=gate,
-            expand=model.expand,
+            expand=expand,
             groups=model.groups,
             backend=model.backend,
             max_rate=model.max_rate,
@@ -127,23 +131,25 @@ class SequenceModel(nn.Module):
             first, second = self._pooled(both, lengths).unflatten(0, (-1, 2)).unbind(1)
             return self.head(torch.cat((first, second, first - second, first * second), -1))
         y = self.encode(x, lengths)
-        return self.head(y if self.wanted.per == "step" else self._pooled(y, lengths))
+        if self.wanted.per == "step":
+            return self.head(y).transpose(0, 1)
+        return self.head(self._pooled(y, lengths))
 
     def encode(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Outputs of the last block [B, T, width]."""
-        x = self.encoder(x)
+        """Outputs of the last block, time first: [T, B, width]."""
+        x = self.encoder(x.transpose(0, 1))
         for block in self.blocks:
             x = block(x, lengths)
         return x if self.norm is None else self.norm(x, lengths)
 
     def _pooled(self, y: Tensor, lengths: Tensor | None) -> Tensor:
         if lengths is None:
-            return y[:, -1] if self.pool == "last" else y.mean(1)
+            return y[-1] if self.pool == "last" else y.mean(0)
         ends = lengths.flatten()
         if self.pool == "last":
-            return y[torch.arange(len(y), device=y.device), ends - 1]
-        inside = torch.arange(y.shape[1], device=y.device) < ends[:, None]
-        return (y * inside.unsqueeze(-1)).sum(1) / ends[:, None].to(y.dtype)
+            return y[ends - 1, torch.arange(y.shape[1], device=y.device)]
+        inside = step_mask(len(y), ends).unsqueeze(-1)
+        return (y * inside).sum(0) / ends[:, None].to(y.dtype)
 
     # ------------------------------------------------------------ streams
 
