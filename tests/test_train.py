@@ -162,6 +162,7 @@ def test_nan_stops_with_the_step_and_keeps_the_good_state(tmp_path, log_every, m
     good = trainer(config=config)
     updates(good, 5)
     run = trainer(tmp_path / "run", config, log_every=log_every)
+    updates(run, 2)
     original = Copying.loss
 
     def bad_after_five(*arguments):

@@ -147,6 +147,7 @@ class Trainer:
         train = self.config.train
         self._begin = time.perf_counter() - self.seconds
         self._session = self.step, self.seconds
+        self.updater.done.zero_()  # counts from there
         self.interrupted = False
         self.model.train()
         with self.world.failing_together():
