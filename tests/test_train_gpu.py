@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
-from surnn.graphs import WARM_UP, Ahead, Captured
+from surnn.graphs import FAR_AHEAD, WARM_UP, Ahead, Captured
 from surnn.tasks.base import Batch
 from surnn.tasks.copying import Copying
 from surnn.tasks.listops import ListOps
@@ -144,10 +144,11 @@ def test_batches_made_ahead_are_the_batches():
         return Batch(values, values + 1)
 
     ahead = Ahead(make, device)
-    for number in range(5):
+    for number in range(12):
         batch = ahead.take(number)
         ahead.prepare(number + 1)
         assert (batch.x == number).all()
         assert (batch.target == number + 1).all()
-    assert made == [0, 1, 2, 3, 4, 5]
-    assert (ahead.take(9).x == 9).all()  # another than was expected
+    assert made == list(range(13))
+    assert len(ahead.taken) == FAR_AHEAD
+    assert (ahead.take(99).x == 99).all()  # another than was expected

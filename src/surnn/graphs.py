@@ -1,5 +1,6 @@
 """Work on a GPU without the host in its way: one CUDA graph, and batches made ahead of time."""
 
+from collections import deque
 from collections.abc import Callable
 
 import torch
@@ -8,6 +9,9 @@ from .tasks.base import Batch
 
 WARM_UP = 3
 """Runs before a capture: kernels are compiled and libraries settle on their algorithms."""
+FAR_AHEAD = 8
+"""Batches by which the host may be ahead of the device; more would only fill its memory, and be
+late to notice a signal or the end of the time."""
 
 
 class Captured:
@@ -92,6 +96,7 @@ class Ahead:
     def __init__(self, make: Callable[[int], Batch], device: torch.device) -> None:
         self.make, self.device = make, device
         self.ready: tuple[int, Batch] | None = None
+        self.taken: deque[torch.cuda.Event] = deque()
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream(device))  # the data are there
@@ -111,6 +116,10 @@ class Ahead:
         assert self.ready is not None
         batch, self.ready = self.ready[1], None
         main = torch.cuda.current_stream(self.device)
+        self.taken.append(torch.cuda.Event())
+        self.taken[-1].record(main)
+        if len(self.taken) > FAR_AHEAD:
+            self.taken.popleft().synchronize()
         main.wait_stream(self.stream)
         for part in batch:
             if part is not None:
