@@ -13,6 +13,7 @@ from surnn.tasks.listops_trees import MOST_ARGUMENTS, expressions, grow, lengths
 from surnn.tasks.pathfinder import Pathfinder
 from surnn.tasks.pathfinder_draw import ANGLE, DEGREES, LENGTH, TURNS, shrink
 from surnn.tasks.pathfinder_snakes import ADVANCE, TO_PIVOT, Scene, images, render, scenes
+from tiny_sets import in_stored_order
 
 # ---------------------------------------------------------------- listops
 
@@ -286,7 +287,7 @@ def test_pathfinder_hands_out_rows_of_pixels(tmp_path, monkeypatch):
     task = Pathfinder(images=100)
     task.prepare(CPU)
     made = images(100, seed=42)
-    batch = get(task, "valid", size=10)
+    batch = in_stored_order(task, "valid")
     assert [task.size(s) for s in ("train", "valid", "test")] == [80, 10, 10]
     expected = torch.from_numpy(made["images"][80:90]).reshape(10, 1024, 1) / 255
     torch.testing.assert_close(batch.x, expected)

@@ -14,6 +14,7 @@ from surnn.tasks.stored import Ragged
 from surnn.tasks.text import LraText
 from tiny_sets import (
     CPU,
+    in_stored_order,
     ready,
     same,
     write_aan,
@@ -44,11 +45,11 @@ def test_mnist_pixels_and_splits(tmp_path):
     kept = torch.utils.data.random_split(
         range(60), [54, 6], generator=torch.Generator().manual_seed(42)
     )[1]
-    valid = task.batch("valid", 0, 6, 0, CPU)
+    valid = in_stored_order(task, "valid")
     expected = drawn[list(kept)].reshape(6, 784, 1) / np.float32(255)
     np.testing.assert_array_equal(valid.x, expected)
     np.testing.assert_array_equal(valid.target, labels[list(kept)])
-    permuted = ready("psmnist", tmp_path, permutation="bitreversal").batch("valid", 0, 6, 0, CPU)
+    permuted = in_stored_order(ready("psmnist", tmp_path, permutation="bitreversal"), "valid")
     assert torch.equal(permuted.x, valid.x[:, bit_reversal(784)])
     nru = ready("psmnist", tmp_path, permutation="nru")
     assert [nru.size(s) for s in ("train", "valid")] == [50, 10]
@@ -56,12 +57,12 @@ def test_mnist_pixels_and_splits(tmp_path):
 
 def test_cifar_colours(tmp_path):
     pictures = write_cifar(tmp_path)
-    batch = ready("scifar", tmp_path).batch("test", 0, 10, 0, CPU)
+    batch = in_stored_order(ready("scifar", tmp_path), "test")
     mean, std = np.array([0.4914, 0.4822, 0.4465]), np.array([0.247, 0.243, 0.261])
     expected = (pictures[50:].reshape(10, 1024, 3) / 255 - mean) / std
     np.testing.assert_allclose(batch.x, expected, atol=1e-5)
     assert batch.target.tolist() == list(range(10))
-    grey = ready("lra_image", tmp_path).batch("test", 0, 10, 0, CPU)
+    grey = in_stored_order(ready("lra_image", tmp_path), "test")
     luma = to_grey(pictures[50:]).reshape(10, 1024, 1)
     np.testing.assert_allclose(grey.x, (luma / 255.0 - 122.6 / 255) / (61 / 255), atol=1e-5)
     assert LraImage(grey=False).input.features == 3
@@ -105,7 +106,8 @@ def test_reviews_are_bytes(tmp_path):
     write_imdb(tmp_path)
     task = ready("lra_text", tmp_path)
     assert [task.size(s) for s in ("train", "valid", "test")] == [36, 4, 40]
-    batch = task.batch("test", 0, 40, 0, CPU)
+    batch = in_stored_order(task, "test")
+    assert batch.lengths is not None
     assert batch.target.tolist() == [0] * 20 + [1] * 20
     assert bytes(batch.x[0, : batch.lengths[0]].tolist()) == "test 0 bäd".encode()
     assert batch.x[0, batch.lengths[0] :].eq(0).all()
@@ -118,9 +120,10 @@ def test_reviews_are_bytes(tmp_path):
 def test_reviews_as_characters(tmp_path):
     write_imdb(tmp_path)
     task = ready("lra_text", tmp_path, vocabulary="characters")
-    batch = task.batch("test", 0, 1, 0, CPU)
-    assert batch.lengths.item() == len("test 0 bäd") + 1
-    assert batch.x[0, -1] == 2  # the end
+    batch = in_stored_order(task, "test")
+    assert batch.lengths is not None
+    assert batch.lengths[0] == len("test 0 bäd") + 1
+    assert batch.x[0, batch.lengths[0] - 1] == 2  # the end
     assert 1 in batch.x[0].tolist()  # "s" is in no training review
     assert batch.x.max() < task.input.vocabulary < 40
     with pytest.raises(RuntimeError, match="counts characters"):
@@ -131,13 +134,15 @@ def test_pairs_are_read_as_they_stand(tmp_path):
     write_aan(tmp_path)
     task = ready("lra_retrieval", tmp_path)
     assert [task.size(s) for s in ("train", "valid", "test")] == [6, 3, 4]
-    batch = task.batch("valid", 0, 3, 0, CPU)
+    batch = in_stored_order(task, "valid")
+    assert batch.lengths is not None
     assert batch.target.tolist() == [0, 1, 0]
     read = bytes(batch.x[2, 1, : batch.lengths[2, 1]].tolist())
     assert read == b'paper "3" xxx'[:12]
     assert batch.lengths.tolist() == [[10, 11], [11, 12], [12, 12]]
     characters = ready("lra_retrieval", tmp_path, vocabulary="characters")
-    lengths = characters.batch("valid", 0, 3, 0, CPU).lengths
+    lengths = in_stored_order(characters, "valid").lengths
+    assert lengths is not None
     assert lengths.tolist() == [[11, 12], [12, 12], [12, 12]]
     (tmp_path / "new_aan_pairs.test.tsv").write_text("1.0\ta\tb\n")
     with pytest.raises(Exception, match=r"new_aan_pairs.test.tsv, line 1: 3 columns instead of 5"):
@@ -168,7 +173,7 @@ def test_enwik8_predicts_every_byte_once(data, context):
         score = task.score(torch.zeros(*batch.target.shape, 256), batch)
         bits += score.total.item()
         assert score.value == pytest.approx(8)
-    assert asked == text[950:].tolist()
+    assert sorted(asked) == sorted(text[950:].tolist())
     assert bits == pytest.approx(50 * 8)
     assert task.size("train") == 899 // context
     train = task.batch("train", 0, 2, 0, CPU)

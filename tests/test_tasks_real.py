@@ -17,6 +17,7 @@ from surnn.tasks.enwik8 import Enwik8
 from surnn.tasks.mnist import PermutedMnist
 from surnn.tasks.retrieval import LraRetrieval
 from surnn.tasks.spoken_digits import SpokenDigits
+from surnn.tasks.stored import row_numbers
 from surnn.tasks.text import LraText
 from tiny_sets import (
     CPU,
@@ -86,6 +87,15 @@ def test_evaluation_does_not_depend_on_batch_size(data, name):
     width = half.x.shape[2 if task.output.pairs else 1]
     cut = whole.x[2:4, :, :width] if task.output.pairs else whole.x[2:4, :width]
     torch.testing.assert_close(cut, half.x)  # a transform's last bit may depend on the shape
+
+
+def test_the_first_batches_are_a_fair_sample():
+    """Reviews are sorted by class, clips by digit, windows by patient."""
+    batches = [row_numbers("test", 1000, number, 100, 0) for number in range(10)]
+    assert torch.equal(torch.cat(batches).sort().values, torch.arange(1000))
+    for rows in batches:
+        assert (rows // 100).bincount(minlength=10).min() > 0
+        assert abs(rows.float().mean() - 500) < 100
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

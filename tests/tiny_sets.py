@@ -16,7 +16,7 @@ from surnn.data import ecg as ecg_files
 from surnn.data import texts
 from surnn.tasks import ecg, load_task
 from surnn.tasks import enwik8 as enwik8_task
-from surnn.tasks.base import Batch
+from surnn.tasks.base import Batch, Split, Task, order
 
 CPU = torch.device("cpu")
 REAL = (
@@ -172,6 +172,15 @@ def ready(name: str, data: Path, **options):
     task = load_task(name)(**OPTIONS.get(name, {}), **options)
     task.prepare(CPU, data)
     return task
+
+
+def in_stored_order(task: Task, split: Split) -> Batch:
+    """All of a fixed set, as it stands in its files."""
+    count = task.size(split)
+    assert count is not None
+    back = order(count, 0, 0).argsort()
+    batch = task.batch(split, 0, count, 0, CPU)
+    return Batch(*[None if part is None else part[back] for part in batch])  # type: ignore[arg-type]
 
 
 def same(one: Batch, other: Batch) -> bool:

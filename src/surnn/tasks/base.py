@@ -133,8 +133,8 @@ class Task(ABC):
         """Batch ``number`` of ``size`` sequences.
 
         Training batches are shuffled anew in every epoch, from ``seed``; an epoch's last, smaller
-        batch is dropped. Of the other splits, batches go through the fixed set in order, and the
-        last one may be smaller. The same arguments always give the same batch, on the same device.
+        batch is dropped. Of the other splits, batches go through the fixed set in one order, and
+        the last one may be smaller. The same arguments always give the same batch, on the same device.
         """
 
     # ------------------------------------------------------------ how it is judged
@@ -180,11 +180,12 @@ def shuffled(count: int, number: int, size: int, seed: int) -> Tensor:
             f"a batch of {size} is more than the {count} training sequences; use a smaller batch"
         )
     epoch, within = divmod(number, per_epoch)
-    return _order(count, epoch, seed)[within * size : (within + 1) * size]
+    return order(count, epoch, seed)[within * size : (within + 1) * size]
 
 
-@lru_cache(maxsize=4)
-def _order(count: int, epoch: int, seed: int) -> Tensor:
+@lru_cache(maxsize=8)
+def order(count: int, epoch: int, seed: int) -> Tensor:
+    """A random order of ``count`` rows."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
     return torch.randperm(count, generator=generator)
 

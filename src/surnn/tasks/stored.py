@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import Split, Task, shuffled
+from .base import Split, Task, order, shuffled
 
 
 def hold_out(count: int, held: int, seed: int = 42) -> tuple[Tensor, Tensor]:
@@ -18,12 +18,14 @@ def hold_out(count: int, held: int, seed: int = 42) -> tuple[Tensor, Tensor]:
 
 
 def row_numbers(split: Split, count: int, number: int, size: int, seed: int) -> Tensor:
-    """Rows of batch ``number``: shuffled for training, otherwise in order to the end."""
+    """Rows of batch ``number``: shuffled anew in each epoch for training, otherwise all of them in
+    one order. That order is mixed too: many sets are sorted by class or by patient, and the first
+    few batches shall be a fair sample."""
     if split == "train":
         return shuffled(count, number, size, seed)
     if not 0 <= number * size < count:
         raise IndexError(f"there is no batch {number} of {size} in {count} {split} sequences")
-    return torch.arange(number * size, min(count, (number + 1) * size))
+    return order(count, 0, 0)[number * size : (number + 1) * size]
 
 
 def check_choice(option: str, value: str, kind: object) -> None:
