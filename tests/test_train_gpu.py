@@ -1,6 +1,7 @@
 """The trainer on a GPU: it never waits for the device, and its CUDA graph is what it captured."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -31,9 +32,9 @@ CONFIG = RunConfig(
 )  # fmt: skip
 
 
-def options(**changes) -> RunConfig:
-    """The run with other options of training."""
-    return replace(CONFIG, train=replace(CONFIG.train, **changes))
+def options(parts: dict[str, Any] | None = None, **train) -> RunConfig:
+    """The run with other options of training, and other parts."""
+    return replace(CONFIG, train=replace(CONFIG.train, **train), **(parts or {}))
 
 
 @pytest.mark.parametrize(
@@ -52,8 +53,7 @@ def test_a_captured_run_is_the_run(tmp_path, changes):
     train = {k: v for k, v in changes.items() if k != "ragged"}
     task = Copying(delay=20, variable="ragged" in changes)  # lengths vary, the shape does not
     for name, captured in (("eager", False), ("graph", True)):
-        config = replace(options(cuda_graph=captured, **train), task=task)
-        run = trainer(tmp_path / name, config)
+        run = trainer(tmp_path / name, options({"task": task}, cuda_graph=captured, **train))
         run.fit()
         assert isinstance(run.updater._run, Captured) == captured
         if captured:
@@ -68,11 +68,11 @@ def test_a_captured_run_is_the_run(tmp_path, changes):
 
 def test_a_captured_run_draws_anew_in_every_update(tmp_path):
     """Dropout and sampled gates, whose annealing is a number on the device."""
-    config = replace(
-        options(cuda_graph=True, anneal=(0.5, 0.8), learning_rate=1e-12),
-        model=replace(CONFIG.model, dropout=0.5),
-        gate=GateConfig(rate=0.2, mode="sampled", target_rate=0.1),
-    )
+    parts = {
+        "model": replace(CONFIG.model, dropout=0.5),
+        "gate": GateConfig(rate=0.2, mode="sampled", target_rate=0.1),
+    }
+    config = options(parts, cuda_graph=True, anneal=(0.5, 0.8), learning_rate=1e-12)
     run = trainer(tmp_path / "run", config)
     batch = run.batches.take(0)
     run.model.train()
@@ -102,10 +102,8 @@ def test_an_update_does_not_wait_for_the_device(captured):
 
 @pytest.mark.parametrize("captured", [False, True])
 def test_what_is_not_finite_never_reaches_the_weights(tmp_path, captured):
-    config = replace(
-        options(cuda_graph=captured, log_every=100),
-        model=replace(CONFIG.model, norm="batch"),
-    )
+    parts = {"model": replace(CONFIG.model, norm="batch")}
+    config = options(parts, cuda_graph=captured, log_every=100)
     run = trainer(tmp_path / "run", config)
     run.model.train()
     for _ in range(6):
@@ -127,9 +125,8 @@ def test_what_is_not_finite_never_reaches_the_weights(tmp_path, captured):
 
 
 def test_shapes_that_change_are_refused():
-    task = ListOps(train=40, valid=8, test=8)
-    config = replace(options(cuda_graph=True, batch=4, rate_penalty=0.0), task=task)
-    config = replace(config, gate=GateConfig(rate=0.2))
+    parts = {"task": ListOps(train=40, valid=8, test=8), "gate": GateConfig(rate=0.2)}
+    config = options(parts, cuda_graph=True, batch=4, rate_penalty=0.0)
     with pytest.raises(ValueError, match=r"one shape.*--train\.cuda-graph"):
         Trainer(config).fit()
 
