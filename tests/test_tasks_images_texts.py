@@ -1,12 +1,13 @@
 """Tasks on images and texts, on tiny sets."""
 
+import tarfile
 import zipfile
 
 import numpy as np
 import pytest
 import torch
 
-from surnn.data import texts
+from surnn.data import DataError, texts
 from surnn.tasks.cifar import LraImage, crop_and_flip, to_grey
 from surnn.tasks.enwik8 import Enwik8
 from surnn.tasks.mnist import PermutedMnist, SpikingPermutedMnist, bit_reversal
@@ -14,6 +15,7 @@ from surnn.tasks.stored import Ragged
 from surnn.tasks.text import LraText
 from tiny_sets import (
     CPU,
+    add,
     in_stored_order,
     ready,
     same,
@@ -192,5 +194,23 @@ def test_wikitext_archive(tmp_path):
     with zipfile.ZipFile(tmp_path / "wikitext-103-raw-v1.zip", "w") as archive:
         for split in ("train", "valid", "test"):
             archive.writestr(f"wikitext-103-raw/wiki.{split}.raw", f" = {split} = \n")
-    found = texts.wikitext("wikitext103", tmp_path)
-    assert found == {s: f" = {s} = \n".encode() for s in ("train", "valid", "test")}
+    expected = {s: f" = {s} = \n".encode() for s in ("train", "valid", "test")}
+    assert texts.wikitext("wikitext103", tmp_path) == expected
+
+
+def test_wikitext_folder(tmp_path):
+    folder = tmp_path / "wikitext103" / "wikitext-103-raw"
+    folder.mkdir(parents=True)
+    for split in ("train", "valid", "test"):
+        with pytest.raises(DataError, match="surnn data get wikitext103"):
+            texts.wikitext("wikitext103", tmp_path)
+        (folder / f"wiki.{split}.raw").write_text(f" = {split} = \n")
+    expected = {s: f" = {s} = \n".encode() for s in ("train", "valid", "test")}
+    assert texts.wikitext("wikitext103", tmp_path) == expected
+
+
+def test_wikitext_without_its_training_split(tmp_path):
+    with tarfile.open(tmp_path / "wikitext2_valid_test_only.tar.xz", "w:xz") as archive:
+        add(archive, "wikitext-2-raw/wiki.valid.raw", b" = valid = ")
+        add(archive, "wikitext-2-raw/wiki.test.raw", b" = test = ")
+    assert texts.wikitext("wikitext2", tmp_path) == {"valid": b" = valid = ", "test": b" = test = "}

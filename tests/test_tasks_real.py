@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from surnn.data import images
+from surnn.data import DataError, images
 from surnn.tasks import TASKS, load_task
 from surnn.tasks.base import Tokens
 from surnn.tasks.cifar import SequentialCifar
@@ -115,6 +115,34 @@ def test_a_gpu_has_the_same_sequences(data, name):
     prediction = torch.randn(*batch.target.shape, there.output.size, device=gpu)
     assert there.loss(prediction, batch).isfinite()
     assert there.score(prediction, batch).count > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("smnist", "train-images-idx3-ubyte.gz"),
+        ("smnist", "t10k-labels-idx1-ubyte.gz"),
+        ("scifar", "cifar-10-python.tar.gz"),
+        ("lra_text", "aclImdb_v1.tar.gz"),
+        ("lra_retrieval", "new_aan_pairs.eval.tsv"),
+        ("ecg_beats", "mit-bih-arrhythmia-database-1.0.0.zip"),
+        ("spoken_digits", "recordings/7_ann_5.wav"),
+        ("spoken_digits", "_background_noise_/pink_noise.wav"),
+        ("enwik8", "enwik8.zip"),
+    ],
+)
+@pytest.mark.parametrize("kept", [0.6, 0.0])
+def test_files_that_are_cut_off_are_named(data, name, file, kept):
+    path = data / file
+    raw = path.read_bytes()
+    end = int(kept * len(raw))
+    if (
+        name == "lra_retrieval" and end
+    ):  # text has no mark of its own at its end, but lines have columns
+        end = raw.rindex(b"\t", 0, end)
+    path.write_bytes(raw[:end])
+    with pytest.raises(DataError, match=path.name):
+        ready(name, data)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def fsdd(data: Path | None = None) -> Clips:
             arrays = npz(path)
             return Clips(*(arrays[k] for k in ("pcm", "lens", "digit", "index")))
         clips = {
-            name.rsplit("/", 1)[-1]: _wav(content, 8000)
+            name.rsplit("/", 1)[-1]: _wav(name, content, 8000)
             for name, content in members(path)
             if name.endswith(".wav")
         }
@@ -51,28 +51,32 @@ def noise(data: Path | None = None) -> dict[str, np.ndarray]:
     source = found.folder if found.kind == "folder" else found.paths[0]
     with reading(source):
         recordings = {
-            Path(name).stem: _wav(content, 16000)
+            Path(name).stem: _wav(name, content, 16000)
             for name, content in members(source)
             if name.endswith(".wav")
         }
     return dict(sorted(recordings.items()))
 
 
-def _wav(file: IO[bytes], rate: int) -> np.ndarray:
+def _wav(name: str, file: IO[bytes], rate: int) -> np.ndarray:
     """The samples of a mono 16-bit WAV file (read here because extra chunks are common)."""
     raw = file.read()
     if raw[:4] != b"RIFF" or raw[8:12] != b"WAVE":
-        raise ValueError("not a WAV file")
+        raise ValueError(f"{name} is not a WAV file")
     at, form = 12, None
     while at + 8 <= len(raw):
-        name, size = raw[at : at + 4], int.from_bytes(raw[at + 4 : at + 8], "little")
+        chunk, size = raw[at : at + 4], int.from_bytes(raw[at + 4 : at + 8], "little")
         body = raw[at + 8 : at + 8 + size]
-        if name == b"fmt ":
+        if chunk == b"fmt ":
             form = tuple(np.frombuffer(body, "<u2", 2)) + tuple(np.frombuffer(body, "<u4", 1, 4))
             bits = int.from_bytes(body[14:16], "little")
             if form != (1, 1, rate) or bits != 16:
-                raise ValueError(f"expected 16-bit mono PCM at {rate} Hz, got {form}, {bits} bits")
-        elif name == b"data" and form is not None:
+                raise ValueError(
+                    f"expected 16-bit mono PCM at {rate} Hz in {name}, got {form}, {bits} bits"
+                )
+        elif chunk == b"data" and form is not None:
+            if len(body) < size:
+                raise ValueError(f"{name} ends after {len(body)} of {size} bytes of samples")
             return np.frombuffer(body[: len(body) // 2 * 2], "<i2").astype(np.int16)
         at += 8 + size + size % 2
-    raise ValueError("a WAV file without samples")
+    raise ValueError(f"{name} holds no samples")

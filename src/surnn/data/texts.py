@@ -69,12 +69,15 @@ def aan_pairs(found: Found, split: Literal["train", "valid", "test"]) -> Iterato
     A line is label, two identifiers and two texts, between tabs; quotes mean nothing, as in LRA.
     """
     path = found.paths[("train", "valid", "test").index(split)]
+    number = 0
     with reading(path), path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             fields = line.rstrip(b"\r\n").split(b"\t")
             if len(fields) != 5:
                 raise DataError(f"{path}, line {number}: {len(fields)} columns instead of 5")
             yield Pair(int(float(fields[0])), fields[3], fields[4])
+    if number == 0:
+        raise DataError(f"{path} is empty; delete it and fetch it again: surnn data get aan")
 
 
 def wikitext(name: str, data: Path | None = None) -> dict[str, bytes]:
