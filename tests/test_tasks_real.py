@@ -136,9 +136,7 @@ def test_files_that_are_cut_off_are_named(data, name, file, kept):
     path = data / file
     raw = path.read_bytes()
     end = int(kept * len(raw))
-    if (
-        name == "lra_retrieval" and end
-    ):  # text has no mark of its own at its end, but lines have columns
+    if name == "lra_retrieval" and end:  # a text may end anywhere, but lines have columns
         end = raw.rindex(b"\t", 0, end)
     path.write_bytes(raw[:end])
     with pytest.raises(DataError, match=path.name):
