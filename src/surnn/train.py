@@ -230,6 +230,8 @@ class Trainer:
         if self.folder is not None:
             half = self.config.train.learning_rate / 2
             how += f": surnn resume {self.folder.path} --train.learning-rate {half:g}"
+        if self.config.model.max_rate is not None:
+            how += ". More updates than model.max_rate makes room for give NaN too"
         raise NotFinite(
             f"loss {reading.loss:g}, gradient norm {reading.norm:g} at update {self.step}; the "
             f"state before it is kept. Look at the data, or go on with {how}"

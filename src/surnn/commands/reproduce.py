@@ -45,9 +45,9 @@ def run(arguments: argparse.Namespace) -> None:
     config = recipe() if budget is None else recipe.in_budget(minutes(budget))
     told = [introduction(recipe), *differences(recipe(), config)]
     on_cpu = value_of(flags, "--train.device") == "cpu" or not _has_gpu()
-    if on_cpu and config.train.precision == "bfloat16":
-        config = _in_float32(config)
-        told.append("on the CPU: float32 instead of bfloat16")
+    if on_cpu and (less := _less_on_a_cpu(config)) != config:
+        config = less
+        told.append("on the CPU: in float32, neither compiled nor captured")
     config, chosen = parse(
         f"surnn reproduce {name}", flags, config,
         budget=(str | None, budget, "stop after this time, for example 10min or 2h."),
@@ -90,7 +90,8 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def _in_float32(config: "RunConfig") -> "RunConfig":
+def _less_on_a_cpu(config: "RunConfig") -> "RunConfig":
     from dataclasses import replace  # noqa: PLC0415
 
-    return replace(config, train=replace(config.train, precision="float32"))
+    train = replace(config.train, precision="float32", cuda_graph=False, compile=False)
+    return replace(config, train=train)

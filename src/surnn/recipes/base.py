@@ -75,6 +75,8 @@ def with_task(**options: Any) -> Shorten:
 
 CLOCK = GateConfig(rate=0.1)
 """A learned rhythm for each head, the form that trains fastest."""
+NEAR = replace(CLOCK, surrogate="triangle", slope=2.0)
+"""The same, learning near its threshold only: less work on a GPU, and as good on psMNIST."""
 WIDE = ModelConfig(layers=3, width=256, expand=2, dropout=0.1)
 """Residual blocks around 32 heads of 16."""
 
@@ -91,6 +93,11 @@ def epochs(count: int, sequences: int, batch: int, **options: Any) -> TrainConfi
     )  # fmt: skip
 
 
+def at_once(config: RunConfig) -> RunConfig:
+    """The same with an update compiled and captured; for sequences that are all of one length."""
+    return replace(config, train=replace(config.train, cuda_graph=True, compile=True))
+
+
 def frozen(config: RunConfig) -> RunConfig:
     """The same with the rhythms it began with."""
     return replace(config, gate=replace(config.gate, frozen=True))
@@ -98,7 +105,8 @@ def frozen(config: RunConfig) -> RunConfig:
 
 def sigmoid(config: RunConfig) -> RunConfig:
     """The same with g = σ(a), which neither opens nor closes."""
-    return replace(config, gate=replace(config.gate, mode="soft", slope=1.0))
+    gate = replace(config.gate, mode="soft", surrogate="sigmoid", slope=1.0)
+    return replace(config, gate=gate)
 
 
 def transformer(config: RunConfig) -> RunConfig:

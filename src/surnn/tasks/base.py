@@ -134,7 +134,7 @@ class Task(ABC):
 
         Training batches are shuffled anew in every epoch, from ``seed``; an epoch's last, smaller
         batch is dropped. Of the other splits, batches go through the fixed set in one order, and
-        the last one may be smaller. The same arguments always give the same batch, on the same device.
+        the last one may be smaller. The same arguments give the same batch, on the same device.
         """
 
     # ------------------------------------------------------------ how it is judged
