@@ -3,7 +3,7 @@
     python benchmarks/trainer.py --data FOLDER --out result.json     # on a GPU
     python benchmarks/trainer.py --data FOLDER --smoke               # does it run, anywhere?
 
-The epoch is the recipe's: three layers of 32 heads of 16, batch 256; data, evaluation and checkpoint
+The epoch is the recipe's: three layers of 32 heads of 16, batch 256; data, evaluation, checkpoint
 included. The bare step is forward, loss, backward, clipping and AdamW on one batch that lies ready,
 compiled and captured as the trainer's is; both take turns in one process.
 """
