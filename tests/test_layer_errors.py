@@ -119,3 +119,21 @@ def test_nonfinite_policy():
 def test_auto_can_be_asked_what_it_chose():
     assert SuGRU(5, 12).chosen_backend == "events"
     assert SuGRU(5, 12, backend="reference").chosen_backend == "reference"
+
+
+def test_lengths_are_looked_at_again_when_they_change():
+    layer = SuGRU(5, 12)
+    x, lengths = torch.randn(7, 2, 5), torch.tensor([7, 3])
+    layer(x, lengths=lengths)
+    with pytest.raises(ValueError, match="between 1 and T = 6"):
+        layer(x[:6], lengths=lengths)
+    layer(x, lengths=lengths)
+    lengths[1] = 0
+    with pytest.raises(ValueError, match="between 1 and T = 7, got 0 to 7"):
+        layer(x, lengths=lengths)
+    with torch.inference_mode():
+        made = torch.tensor([7, 3])
+        layer(x, lengths=made)
+        made[0] = 8
+        with pytest.raises(ValueError, match="got 3 to 8"):
+            layer(x, lengths=made)

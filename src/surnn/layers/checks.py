@@ -1,5 +1,7 @@
 """Errors that say what came, what was expected, and how to mend it."""
 
+import threading
+import weakref
 from typing import Any
 
 import torch
@@ -58,13 +60,37 @@ def check_lengths(lengths: Any, x: Tensor) -> Tensor | None:
             f"lengths must be {x.shape[1]} integers, one for each sequence, got "
             f"{lengths.dtype} {shape_of(lengths)}"
         )
-    if not torch.compiler.is_compiling() and not is_captured(lengths):
-        low, high = int(lengths.min()), int(lengths.max())
+    if torch.compiler.is_compiling() or is_captured(lengths):
+        return lengths
+    if not _seen.knows(lengths, x.shape[0]):
+        low, high = torch.stack(lengths.aminmax()).tolist()
         if low < 1 or high > x.shape[0]:
             raise ValueError(
                 f"lengths must lie between 1 and T = {x.shape[0]}, got {low} to {high}"
             )
+        _seen.keep(lengths, x.shape[0])
     return lengths
+
+
+class Seen(threading.local):
+    """The lengths that were found good last. To look at them means to wait for a GPU, and the
+    layers of a model are all given the same."""
+
+    tensor: "weakref.ref[Tensor] | None" = None
+    version = steps = -1
+
+    def knows(self, lengths: Tensor, steps: int) -> bool:
+        """Whether these very numbers were good for so many steps."""
+        same = self.tensor is not None and self.tensor() is lengths and self.steps == steps
+        return same and not lengths.is_inference() and self.version == lengths._version
+
+    def keep(self, lengths: Tensor, steps: int) -> None:
+        """They are good."""
+        self.version = -1 if lengths.is_inference() else lengths._version
+        self.tensor, self.steps = weakref.ref(lengths), steps
+
+
+_seen = Seen()
 
 
 def check_dtype(x: Tensor, weight: Tensor) -> None:
