@@ -1,9 +1,13 @@
 """The public names of :mod:`surnn`, which hands them out when they are first asked for."""
 # ruff: noqa: PLC0414 (an alias of the same name is how a re-export is marked)
 
+from . import export as export
 from .cells import Cell as Cell
 from .cells import Linearization as Linearization
 from .cells import register_cell as register_cell
+from .engine import Engine as Engine
+from .engine import EngineError as EngineError
+from .engine import Stream as Stream
 from .gates import AlwaysOpen as AlwaysOpen
 from .gates import EveryN as EveryN
 from .gates import FixedRandom as FixedRandom

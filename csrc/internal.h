@@ -1,0 +1,99 @@
+/* What the engine's own files share. */
+#ifndef SURNN_INTERNAL_H
+#define SURNN_INTERNAL_H
+
+#include "kernels.h"
+#include "surnn.h"
+
+enum { FORMAT_VERSION = 1, HEADER_SIZE = 64, RECORD_SIZE = 128, ALIGNMENT = 64 };
+enum { MOST_OPERATIONS = 1 << 14, MOST_NUMBERS = 1 << 24, MOST_QUANTISED = 1 << 16 };
+#define MOST_STREAM ((uint64_t)1 << 30)
+#define FURTHEST_CLOCK ((int64_t)1 << 53)
+
+enum {
+    OP_EMBED = 1, OP_LINEAR, OP_NORM, OP_AFFINE, OP_GELU, OP_GLU, OP_ADD, OP_MEAN, OP_LEAK, OP_CLEAN,
+    GATE_PERIODIC, GATE_RHYTHM, GATE_HASH, GATE_ABOVE, GATE_LEVEL, OP_RECURRENT
+};
+enum { WEIGHTS_FLOAT32, WEIGHTS_INT8 };
+
+typedef struct tile_place {
+    uint32_t first, count, gate, head; /* units first .. first + count - 1 */
+} tile_place;
+
+typedef struct operation {
+    uint32_t kind, in, in2, out, p[12];
+    const void *data[8];
+    uint64_t state;  /* its own part of a stream, as an offset; 0 if it has none */
+    uint64_t macs;   /* all of its multiply-accumulates */
+    uint32_t n, n2, m; /* sizes of in, in2, out */
+} operation;
+
+typedef struct vector_place {
+    uint32_t size;   /* numbers */
+    uint64_t offset; /* in a stream */
+} vector_place;
+
+struct surnn_model {
+    const uint8_t *bytes;
+    size_t size;
+    const kernels *k;
+    uint32_t checksum, operations, buffers, gates, takes_tokens, input_size, output, layers;
+    uint64_t stream_size, versions, seen, scratch, scratch_size, macs;
+    operation *op;
+    vector_place *buffer;
+    vector_place *gate; /* size: how many gates */
+    void *mapped;       /* what surnn_free has to give back */
+    int owned;
+};
+
+/* The head of a stream; then come versions of buffers, what operations saw of them, numbers. */
+struct surnn_stream {
+    uint64_t magic;
+    uint32_t checksum, zero;
+    uint64_t size;
+    int64_t t;
+    uint64_t steps, done, all, token;
+};
+#define STREAM_MAGIC 0x4d41455254535253u
+
+/* What a cell needs: products, unit parameters, state components. */
+typedef struct cell_shape {
+    uint32_t drives, parameters, components;
+} cell_shape;
+extern const cell_shape surnn_cell_shapes[CELLS];
+
+static inline uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
+static inline uint32_t words_of(uint32_t gates) { return (gates + 63) / 64; }
+
+static inline uint8_t *at(surnn_stream *stream, uint64_t offset) {
+    return (uint8_t *)stream + offset;
+}
+static inline float *numbers(const surnn_model *m, surnn_stream *s, uint32_t buffer) {
+    return (float *)(void *)at(s, m->buffer[buffer].offset);
+}
+static inline uint64_t *mask_of(const surnn_model *m, surnn_stream *s, uint32_t gate) {
+    return (uint64_t *)(void *)at(s, m->gate[gate].offset);
+}
+
+/* Parts of a recurrent operation's own state, in order. */
+typedef struct recurrent_state {
+    float *rest;        /* [components - 1][units] */
+    float *input;       /* [tiles][S][lanes]: bias and input product, while the input is the same */
+    uint64_t *input_at; /* [tiles]: version of the input that these are of */
+} recurrent_state;
+uint64_t surnn_recurrent_state_size(const operation *op);
+recurrent_state surnn_recurrent_state(const operation *op, surnn_stream *stream);
+
+/* Bytes of a tile's weights: of the input's part and of the recurrent part. */
+void surnn_tile_sizes(uint32_t lanes, uint32_t drives, uint32_t weights, uint32_t inputs,
+                      uint32_t recurrent, uint64_t *input_bytes, uint64_t *recurrent_bytes);
+
+/* Operations; each returns whether its output changed. */
+void surnn_run_gate(const surnn_model *m, surnn_stream *s, const operation *op);
+int surnn_run_recurrent(const surnn_model *m, surnn_stream *s, const operation *op);
+void surnn_run_linear(const surnn_model *m, surnn_stream *s, const operation *op);
+/* x[n] for 8-bit weights, into memory of the stream's scratch; returns the scale. */
+float surnn_quantise(const float *x, size_t n, size_t padded, int16_t *q, uint8_t *high,
+                     uint8_t *low);
+
+#endif

@@ -1,0 +1,69 @@
+/* The inner loops, in one version for each kind of processor. kernels_scalar.c is the law: plain
+ * loops over single numbers. The others are kernels_vector.inc with vectors of their width. */
+#ifndef SURNN_KERNELS_H
+#define SURNN_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { PACKET = 16 };      /* units that a cell is computed for at once */
+enum { MOST_DRIVES = 4 };  /* S: products that reach a unit (GRU: r, z, n) */
+enum { MOST_PARTS = 3 };   /* state components of a unit */
+enum { BLOCK = 16 };       /* steps whose gates are made at once */
+
+enum { CELL_RNN_TANH, CELL_RNN_RELU, CELL_GRU, CELL_LSTM, CELL_LIF, CELL_ALIF, CELLS };
+enum { GLU_SIGMOID, GLU_GELU, GLU_SILU, GLUS };
+
+/* Up to PACKET units on their way through a cell. */
+typedef struct packet {
+    float x[MOST_DRIVES][PACKET];    /* bias and input product */
+    float h[MOST_DRIVES][PACKET];    /* recurrent product */
+    float unit[2][PACKET];           /* the cell's parameters of each unit */
+    float state[MOST_PARTS][PACKET]; /* before and, afterwards, after the update */
+} packet;
+
+/* A vector for 8-bit weights: value = scale * q, |q| <= 32767, and (q + 32768) as two bytes. */
+typedef struct quantised {
+    const int16_t *q;
+    const uint8_t *high, *low;
+} quantised;
+
+typedef struct kernels {
+    const char *name;
+    /* sum[s * lanes + u] += sum over j < n of w[(j * S + s) * lanes + u] * x[j]; lanes 8 or 16. */
+    void (*tile)(float *sum, const float *w, const float *x, size_t n, int drives, int lanes);
+    /* sum[s] += sum over j < n of row s; rows are interleaved by 16, what is left over by its size. */
+    void (*row)(float *sum, const float *w, const float *x, size_t n, int drives);
+    /* The same with 8-bit weights. tile: n is a multiple of 4, w is [n / 4][S][lanes][4];
+     * row: n is a multiple of 64, w is [n / 64][S][64]. `sums` are those of each row's weights. */
+    void (*tile8)(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
+                  int drives, int lanes);
+    void (*row8)(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
+                 int drives);
+    /* The cell's proposal for all units of a packet. */
+    void (*cell)(packet *p, int cell, float threshold, float beta);
+    void (*gelu)(float *y, const float *x, size_t n);
+    void (*glu)(float *y, const float *value, const float *gate, size_t n, int kind);
+    /* y = (x - mean) / sqrt(var + eps) * w + b, or with rms x / sqrt(mean of squares + eps) * w. */
+    void (*norm)(float *y, const float *x, const float *w, const float *b, size_t n, float eps,
+                 int rms);
+    /* waves[BLOCK][2][count]: sin and cos of the double product omega * t at BLOCK steps from t on.
+     * turns[BLOCK][2][count] are sin and cos of the exact omega * j. */
+    void (*waves)(double *waves, const double *omega, const double *turns, size_t count, int64_t t);
+    /* a[width] = bias + weights[2 * count][width] summed with wave[2 * count]; width a multiple of 8,
+     * for BLOCK steps: a[BLOCK][width]. */
+    void (*mix)(double *a, const double *waves, const double *weights, const double *bias,
+                size_t count, size_t width);
+} kernels;
+
+extern const kernels surnn_kernels_scalar;
+/* The best for this machine, or the one that the environment variable SURNN_SIMD names. */
+const kernels *surnn_choose_kernels(void);
+
+/* Largest |q| for vectors of n numbers, such that no sum overflows. */
+static inline int32_t most_q(size_t n) {
+    size_t most = (size_t)INT32_MAX / (127 * (n ? n : 1));
+    return most < 32767 ? (int32_t)most : 32767;
+}
+
+#endif

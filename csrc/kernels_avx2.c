@@ -1,0 +1,73 @@
+/* x86 with AVX2 and FMA. */
+#if defined(__GNUC__) && defined(__x86_64__)
+#include <immintrin.h>
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma")
+#endif
+#include "kernels.h"
+
+/* 16 weights, widened, times 16 (or four times 4) numbers, added in pairs. */
+#define PAIRS(w, q) _mm256_madd_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(w))), q)
+
+static inline __attribute__((always_inline)) void tiles8(int32_t *sum, const int8_t *w,
+                                                         quantised x, size_t n, const int pieces) {
+    __m256i a[16];
+    for (int i = 0; i < pieces; i++) a[i] = _mm256_setzero_si256();
+    for (size_t j = 0; j < n; j += 4) {
+        long long four;
+        __builtin_memcpy(&four, x.q + j, 8);
+        __m256i q = _mm256_set1_epi64x(four);
+#pragma GCC unroll 16
+        for (int i = 0; i < pieces; i++, w += 16) a[i] = _mm256_add_epi32(a[i], PAIRS(w, q));
+    }
+    for (int i = 0; i < pieces; i++) {
+        int32_t two[8];
+        _mm256_storeu_si256((__m256i *)two, a[i]);
+        for (int u = 0; u < 4; u++) sum[4 * i + u] += two[2 * u] + two[2 * u + 1];
+    }
+}
+
+static void tile8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
+                  int drives, int lanes) {
+    (void)sums;
+    switch (drives * lanes / 8) {
+    case 1: tiles8(sum, w, x, n, 2); break;
+    case 2: tiles8(sum, w, x, n, 4); break;
+    case 3: tiles8(sum, w, x, n, 6); break;
+    case 4: tiles8(sum, w, x, n, 8); break;
+    case 6: tiles8(sum, w, x, n, 12); break;
+    default: tiles8(sum, w, x, n, 16); break;
+    }
+}
+
+static void row8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
+                 int drives) {
+    __m256i a[4][2];
+    (void)sums;
+    for (int d = 0; d < 4; d++) a[d][0] = a[d][1] = _mm256_setzero_si256();
+    for (size_t j = 0; j < n; j += 64)
+        for (int d = 0; d < drives; d++, w += 64)
+            for (int i = 0; i < 4; i++) {
+                __m256i q = _mm256_loadu_si256((const __m256i *)(x.q + j + 16 * i));
+                a[d][i & 1] = _mm256_add_epi32(a[d][i & 1], PAIRS(w + 16 * i, q));
+            }
+    for (int d = 0; d < drives; d++) {
+        int32_t eight[8];
+        _mm256_storeu_si256((__m256i *)eight, _mm256_add_epi32(a[d][0], a[d][1]));
+        for (int i = 0; i < 8; i++) sum[d] += eight[i];
+    }
+}
+
+#define OWN_INT8
+#define WIDE 8
+#define NAME surnn_kernels_avx2
+#define LABEL "avx2"
+#include "kernels_vector.inc"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#else
+typedef int nothing_here;
+#endif

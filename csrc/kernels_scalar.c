@@ -1,0 +1,118 @@
+/* The law: every kernel as plain loops. Others are tested against these. */
+#include "kernels.h"
+
+#include <math.h>
+
+static void tile(float *sum, const float *w, const float *x, size_t n, int drives, int lanes) {
+    size_t width = (size_t)drives * (size_t)lanes;
+    for (size_t j = 0; j < n; j++)
+        for (size_t u = 0; u < width; u++) sum[u] += w[j * width + u] * x[j];
+}
+
+static void row(float *sum, const float *w, const float *x, size_t n, int drives) {
+    for (size_t done = 0; done < n; done += 16) {
+        size_t chunk = n - done < 16 ? n - done : 16;
+        for (int s = 0; s < drives; s++, w += chunk)
+            for (size_t j = 0; j < chunk; j++) sum[s] += w[j] * x[done + j];
+    }
+}
+
+static void tile8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
+                  int drives, int lanes) {
+    size_t width = (size_t)drives * (size_t)lanes;
+    (void)sums;
+    for (size_t j = 0; j < n; j += 4)
+        for (size_t u = 0; u < width; u++, w += 4)
+            for (size_t i = 0; i < 4; i++) sum[u] += (int32_t)w[i] * x.q[j + i];
+}
+
+static void row8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
+                 int drives) {
+    (void)sums;
+    for (size_t j = 0; j < n; j += 64)
+        for (int s = 0; s < drives; s++, w += 64)
+            for (size_t i = 0; i < 64; i++) sum[s] += (int32_t)w[i] * x.q[j + i];
+}
+
+static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+static float gelu_of(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678f)); }
+
+static void one_unit(packet *p, int cell, float threshold, float beta, int i) {
+    float pre[MOST_DRIVES], *h = &p->state[0][i];
+    for (int s = 0; s < MOST_DRIVES; s++) pre[s] = p->x[s][i] + p->h[s][i];
+    if (cell == CELL_RNN_TANH) {
+        *h = tanhf(pre[0]);
+    } else if (cell == CELL_RNN_RELU) {
+        *h = pre[0] <= 0.0f ? 0.0f : pre[0]; /* NaN stays */
+    } else if (cell == CELL_GRU) {
+        float r = sigmoid(pre[0]), z = sigmoid(pre[1]);
+        float n = tanhf(p->x[2][i] + r * (p->h[2][i] + p->unit[0][i]));
+        *h = (1.0f - z) * n + z * *h;
+    } else if (cell == CELL_LSTM) {
+        float c = sigmoid(pre[1]) * p->state[1][i] + sigmoid(pre[0]) * tanhf(pre[2]);
+        p->state[1][i] = c;
+        *h = sigmoid(pre[3]) * tanhf(c);
+    } else {
+        float alpha = p->unit[0][i], rho = p->unit[1][i], b = p->state[2][i];
+        float v = p->state[1][i] + (1.0f - alpha) * pre[0];
+        float theta = cell == CELL_ALIF ? threshold + beta * b : threshold;
+        float s = v - theta > 0.0f ? 1.0f : 0.0f;
+        if (cell == CELL_ALIF) {
+            b = rho * b + (1.0f - rho) * s;
+            theta = threshold + beta * b;
+            p->state[2][i] = b;
+        }
+        p->state[1][i] = alpha * v - theta * s;
+        *h = s;
+    }
+}
+
+static void cell(packet *p, int kind, float threshold, float beta) {
+    for (int i = 0; i < PACKET; i++) one_unit(p, kind, threshold, beta, i);
+}
+
+static void gelu(float *y, const float *x, size_t n) {
+    for (size_t i = 0; i < n; i++) y[i] = gelu_of(x[i]);
+}
+
+static void glu(float *y, const float *value, const float *gate, size_t n, int kind) {
+    for (size_t i = 0; i < n; i++) {
+        float g = gate[i];
+        y[i] = value[i] * (kind == GLU_GELU ? gelu_of(g) : kind == GLU_SILU ? g * sigmoid(g)
+                                                                            : sigmoid(g));
+    }
+}
+
+static void norm(float *y, const float *x, const float *w, const float *b, size_t n, float eps,
+                 int rms) {
+    double mean = 0, square = 0;
+    for (size_t i = 0; i < n && !rms; i++) mean += x[i];
+    mean /= (double)n;
+    for (size_t i = 0; i < n; i++) square += (x[i] - mean) * (x[i] - mean);
+    double scale = 1.0 / sqrt(square / (double)n + eps);
+    for (size_t i = 0; i < n; i++) y[i] = (float)((x[i] - mean) * scale) * w[i] + (b ? b[i] : 0.0f);
+}
+
+static void waves(double *out, const double *omega, const double *turns, size_t count, int64_t t) {
+    (void)turns;
+    for (int64_t j = 0; j < BLOCK; j++)
+        for (size_t k = 0; k < count; k++) {
+            double angle = omega[k] * (double)(t + j);
+            out[(size_t)j * 2 * count + k] = sin(angle);
+            out[(size_t)j * 2 * count + count + k] = cos(angle);
+        }
+}
+
+static void mix(double *a, const double *wave, const double *weights, const double *bias,
+                size_t count, size_t width) {
+    for (size_t j = 0; j < BLOCK; j++, a += width, wave += 2 * count) {
+        for (size_t i = 0; i < width; i++) a[i] = 0.0;
+        for (size_t k = 0; k < 2 * count; k++)
+            for (size_t i = 0; i < width; i++) a[i] += weights[k * width + i] * wave[k];
+        for (size_t i = 0; i < width; i++) a[i] += bias[i];
+    }
+}
+
+const kernels surnn_kernels_scalar = {"scalar", tile, row,  tile8, row8, cell,
+                                      gelu,     glu,  norm, waves, mix};
