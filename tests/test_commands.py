@@ -390,3 +390,12 @@ def test_plain_lines_come_now_and_then(monkeypatch, capsys):
 )
 def test_durations(seconds, text):
     assert show.duration(seconds) == text
+
+
+def test_a_task_alone_is_enough(monkeypatch):
+    """All else has defaults."""
+    started = []
+    monkeypatch.setattr("surnn.commands.train.start", lambda *given: started.append(given))
+    for words in (["train", "copying"], ["reproduce", "copying-1000"]):
+        main(words)
+    assert [name for name, *_ in started] == ["copying", "copying-1000"]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, get_args
 
@@ -80,7 +81,7 @@ def spelled_out(flags: list[str]) -> list[str]:
 def value_of(flags: list[str], name: str) -> str | None:
     """What ``--name value`` or ``--name=value`` says, before the flags are parsed."""
     found = None
-    for flag, following in zip(flags, [*flags[1:], None], strict=True):
+    for flag, following in zip_longest(flags, flags[1:]):
         if flag == name:
             found = following
         elif flag.startswith(f"{name}="):
