@@ -12,6 +12,7 @@ from pathlib import Path
 
 from surnn.commands.show import reporter
 from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from surnn.data import DataError
 from surnn.evaluate import evaluate
 from surnn.runs import RunFolder, config_to_dict
 from surnn.tasks.mnist import PermutedMnist
@@ -34,7 +35,10 @@ def main() -> None:
     options = parser.parse_args()
     train = replace(CONFIG.train, minutes=options.minutes, steps=options.steps)
     config = replace(CONFIG, train=train)
-    trainer = Trainer(config, data=options.data)
+    try:
+        trainer = Trainer(config, data=options.data)
+    except DataError as error:
+        raise SystemExit(str(error)) from None
     trainer.keep(RunFolder.create(options.out, config_to_dict(config)))
     with reporter(train) as trainer.reporter:
         trainer.fit()
