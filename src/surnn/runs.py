@@ -3,7 +3,7 @@
 ::
 
     config.json        every choice, task included
-    environment.json   versions, device, commit
+    environment.json   versions, device, commit, processes, where the data were
     metrics.jsonl      one line an event, only ever appended to
     resumed.jsonl      one line each time that the run went on, and what was changed
     last/ previous/    checkpoints: model.safetensors, state.pt, manifest.json
@@ -20,7 +20,6 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -31,7 +30,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, distributed
+
+from .versions import commit, version
 
 CHECKPOINTS = ("last", "previous")
 
@@ -53,8 +54,11 @@ class RunFolder:
     # ------------------------------------------------------------ beginning and finding
 
     @classmethod
-    def create(cls, path: Path, config: dict[str, Any]) -> "RunFolder":
-        """A new folder with its configuration; an existing one is left alone, with an error."""
+    def create(cls, path: Path, config: dict[str, Any], **about: Any) -> "RunFolder":
+        """A new folder with its configuration; an existing one is left alone, with an error.
+
+        ``about`` is kept beside the environment.
+        """
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunError(
                 f"{path} exists already and is not empty; choose another folder with --out, or go "
@@ -65,7 +69,8 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"the folder {path} cannot be made: {error}") from error
         write_atomically(path / "config.json", json.dumps(config, indent=2) + "\n")
-        write_atomically(path / "environment.json", json.dumps(environment(), indent=2) + "\n")
+        here = {**environment(), **about}
+        write_atomically(path / "environment.json", json.dumps(here, indent=2) + "\n")
         return cls(path)
 
     @classmethod
@@ -285,17 +290,16 @@ def environment() -> dict[str, Any]:
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "triton": version("triton"),
+        "numpy": version("numpy"),
+        "commit": commit(),
         "device": "cpu",
+        "processes": distributed.get_world_size() if distributed.is_initialized() else 1,
         "command": " ".join(["surnn", *sys.argv[1:]]),
     }
     if torch.cuda.is_available():
         found["device"] = torch.cuda.get_device_name()
         found["cudnn"] = torch.backends.cudnn.version()
-    git = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    found["commit"] = git.stdout.strip() if git.returncode == 0 else None
     return found
 
 

@@ -13,6 +13,7 @@ import torch
 
 from .checkpoints import random_states, restore, restore_random, whole_optimizer, whole_weights
 from .config import RunConfig
+from .data.where import find
 from .distributed import World
 from .evaluate import evaluate
 from .graphs import Ahead
@@ -81,6 +82,8 @@ class Trainer:
     ) -> None:
         self.config, self.folder, self.world = config, folder, world or World()
         self.task: Task = config.task
+        self.data: dict[str, str] = {}
+        """Where each data set was found."""
         self.reporter: Reporter = reporter or Silent()
         self.device = pick_device(config.train.device, self.world)
         torch.manual_seed(config.train.seed)
@@ -121,6 +124,8 @@ class Trainer:
             with self.world.failing_together():
                 if self.world.first == turn:
                     self.task.prepare(self.device, data)
+        found = {name: find(name, data) for name in self.task.needs}
+        self.data = {k: str(v.folder.resolve()) for k, v in found.items() if v is not None}
 
     def _make_batch(self, number: int) -> Batch:
         train = self.config.train
@@ -336,7 +341,7 @@ class Trainer:
             )
         with self.world.failing_together():
             if self.folder is not None and self.world.first:
-                self.folder.note(step=self.step, processes=self.world.size, notes=self._notes)
+                self.folder.note(step=self.step, data=self.data, notes=self._notes)
 
     def _load(self, checkpoint: str) -> tuple[dict[str, Any], dict[str, Any]]:
         weights: dict[str, Any] = {}

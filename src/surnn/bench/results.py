@@ -4,15 +4,14 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..versions import commit, version
 
 FILE = "result.json"
 
@@ -151,32 +150,10 @@ def environment(device: str) -> dict[str, Any]:
         "commit": commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "triton": _version("triton"),
+        "triton": version("triton"),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version() if on_gpu else None,
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def commit() -> str | None:
-    """The commit of this source, with a + if it was changed since; None outside a checkout."""
-    here = Path(__file__).parents[1]
-
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", "__init__.py")  # else it is someone else's repository
-        return git("rev-parse", "HEAD") + "+" * bool(git("status", "--porcelain", "--", "."))
-    except (OSError, subprocess.CalledProcessError):
-        return None

@@ -6,10 +6,11 @@ surnn info runs/copying/2026-01-31-120000
 
 import argparse
 import json
-from importlib.metadata import PackageNotFoundError, version
+import platform
 from pathlib import Path
 
 from ..cli import CommandError
+from ..versions import commit, version
 
 HELP = "about this installation, or a run"
 PACKAGES = ("torch", "triton", "numpy", "tyro", "rich", "safetensors", "matplotlib", "tensorboard")
@@ -43,12 +44,10 @@ def installation() -> dict[str, str]:
 
     from .. import __version__  # noqa: PLC0415
     from ..data.where import places  # noqa: PLC0415
-    from ..runs import environment  # noqa: PLC0415
 
-    here = environment()
-    found = {"surnn": f"{__version__} ({here['commit'] or 'not from git'})"}
-    found["python"] = here["python"]
-    found |= {name: _version(name) for name in PACKAGES}
+    found = {"surnn": f"{__version__} ({commit() or 'not from git'})"}
+    found["python"] = platform.python_version()
+    found |= {name: version(name) or "not installed" for name in PACKAGES}
     for index in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(index)
         memory = about.total_memory / 2**30
@@ -73,10 +72,3 @@ def backends() -> dict[str, str]:
     elif not torch.cuda.is_available():
         triton = "no: it needs a GPU"
     return {"reference": "yes", "events": "yes", "onepass": "yes (GRU)", "triton": triton}
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"

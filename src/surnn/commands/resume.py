@@ -40,4 +40,4 @@ def run(arguments: argparse.Namespace) -> None:
     if not folder.has_checkpoint():
         print("there is no checkpoint yet: the run begins again")
         checkpoint = None
-    fit(config, lambda: folder, arguments.data, checkpoint)
+    fit(config, lambda _: folder, arguments.data, checkpoint)

@@ -50,18 +50,18 @@ def start(name: str, config: "RunConfig", out: Path | None, data: Path | None) -
     """A new run. Its folder is made when all that can be wrong before training has not been."""
     stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
     path = out or Path("runs") / name / stamp
-    fit(config, lambda: _create(path, config), data)
+    fit(config, lambda trainer: _create(path, trainer), data)
 
 
-def _create(path: Path, config: "RunConfig") -> "RunFolder":
+def _create(path: Path, trainer: "Trainer") -> "RunFolder":
     from ..runs import RunFolder, config_to_dict  # noqa: PLC0415 (torch)
 
-    return RunFolder.create(path, config_to_dict(config))
+    return RunFolder.create(path, config_to_dict(trainer.config), data=trainer.data)
 
 
 def fit(
     config: "RunConfig",
-    folder: "Callable[[], RunFolder]",
+    folder: "Callable[[Trainer], RunFolder]",
     data: Path | None,
     checkpoint: str | None = None,
 ) -> None:
@@ -76,7 +76,7 @@ def fit(
         trainer = Trainer(config, data=data, world=world)
         with world.failing_together():
             if world.first or checkpoint is not None:
-                trainer.keep(folder())
+                trainer.keep(folder(trainer))
         if checkpoint is not None:
             trainer.resume(checkpoint)
         trainer.reporter = Silent()
