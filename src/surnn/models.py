@@ -1,7 +1,8 @@
 """Models: an encoder, blocks of layers, and a head that reads what the task wants.
 
 All but attention and bidirectional layers stream: ``init_state``, then ``step`` by step, with the
-prediction so far.
+prediction so far. Under autocast, what goes from block to block is as the encoder gives it: bfloat16
+for values, float32 for tokens; gates, states and norms are float32.
 """
 
 import inspect
@@ -114,7 +115,7 @@ class SequenceModel(nn.Module):
                 "at the last step the units that read backwards have seen one step only; use "
                 "--model.pool mean with bidirectional layers"
             )
-        self.pool, self.wanted = model.pool, wanted
+        self.pool, self.given, self.wanted = model.pool, given, wanted
         widths = model.widths or (model.width,) * model.layers
         self.width = widths[-1]
         self.encoder, features = make_encoder(model, given, widths[0])

@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from .eager import is_traced
+from .eager import is_traced, is_transformed
 
 Kind = Literal["sigmoid", "triangle", "rectangle", "arctan"]
 Mode = Literal["hard", "sampled", "soft"]
@@ -102,6 +102,8 @@ class Surrogate:
 
     def step(self, a: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """``1[a > 0]``, strictly; the gradient is :meth:`derivative`."""
+        if not torch.is_grad_enabled() and not is_transformed():  # nor any gradient in a trace
+            return (a > 0).to(a.dtype)
         if is_traced(a):
             a = _closed_if_nan(a)
             return _straight_through((a > 0).to(a.dtype), self.smooth(a))

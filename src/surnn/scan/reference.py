@@ -7,6 +7,7 @@ other backend is tested against it. It visits all T steps, so it is slow.
 import torch
 from torch import Tensor
 
+from ..eager import is_transformed
 from .contract import ScanInputs, blend, input_projection, step_mask
 
 
@@ -21,7 +22,10 @@ def step(inputs: ScanInputs, drive_t: Tensor, gate_t: Tensor, state: Tensor) -> 
     drive_t = drive_t.to(state.dtype)
     proposed = inputs.cell.update(drive_t, rec, state, inputs.unit.to(state.dtype).unbind(0))
     kept = state if inputs.decay is None else state * inputs.decay
-    return blend(kept, proposed, gate_t.to(state.dtype).unsqueeze(-2).expand_as(kept))
+    gate_t = gate_t.to(state.dtype).unsqueeze(-2)
+    if inputs.binary and not torch.is_grad_enabled() and not is_transformed():
+        return torch.where(gate_t != 0, proposed, kept)  # the same, where nobody wants gradients
+    return blend(kept, proposed, gate_t.expand_as(kept))
 
 
 def scan(inputs: ScanInputs) -> tuple[Tensor, Tensor]:

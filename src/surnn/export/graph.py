@@ -1,0 +1,79 @@
+"""A streaming step as a graph of tensor operations, with all that is constant computed."""
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import Dim, ExportedProgram, default_decompositions, export
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from .step import StreamingStep
+
+ASSERTION = torch.ops.aten._assert_tensor_metadata.default
+EINSUM = torch.ops.aten.einsum.default
+
+
+def program_of(step: StreamingStep) -> ExportedProgram:
+    """The step for any size of the batch.
+
+    Constants are computed here and by torch, for two reasons. A step should not rearrange weights
+    over and over. And a rhythm's frequencies must be the very numbers that Python has: from another
+    implementation of the same formula they differ in the last digit, and at t = 10^9 in phase.
+    """
+    batch = Dim("batch", min=1)
+    sizes = ({0: batch}, {name: {0: batch} for name in step.begin})
+    inputs = (step.random_input(2), step.begin)
+    with torch.no_grad(), quiet():
+        traced = export(step, inputs, dynamic_shapes=sizes)
+        # An einsum arranges its operands first; as plain products, that of weights is constant.
+        plain = traced.run_decompositions({EINSUM: default_decompositions()[EINSUM]})
+        program = export(folded(plain.module(check_guards=False)), inputs, dynamic_shapes=sizes)
+    for node in program.graph.nodes:  # which line of which file it was is nobody's business
+        node.meta.pop("stack_trace", None)
+    return program
+
+
+def folded(module: GraphModule) -> GraphModule:
+    """The same with values in the place of what depends on no input."""
+    known: dict[Node, Any] = {}
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            known[node] = attrgetter(node.target)(module)
+        elif node.target is ASSERTION:  # it held when the graph was made
+            module.graph.erase_node(node)
+        elif node.op == "call_function" and all(n in known for n in node.all_input_nodes):
+            args, options = map_arg((node.args, node.kwargs), known.__getitem__)
+            known[node] = node.target(*args, **options)
+    for number, (node, value) in enumerate(known.items()):
+        unknown_users = [user for user in node.users if user not in known]
+        if not unknown_users or not isinstance(value, Tensor):
+            continue
+        name = f"constant_{number}"
+        module.register_buffer(name, value.detach().clone())
+        with module.graph.inserting_before(node):
+            constant = module.graph.get_attr(name)
+        for user in unknown_users:
+            user.replace_input_with(node, constant)
+    module.graph.eliminate_dead_code()
+    return GraphModule(module, module.graph)  # with what is used of it, no more
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without torch's notes to itself."""
+    log = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = log.level
+    log.setLevel(logging.ERROR)  # that torchvision is not installed
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
+            warnings.filterwarnings("ignore", ".*_flat_weights.* were assigned during export")
+            yield
+    finally:
+        log.setLevel(level)
