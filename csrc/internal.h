@@ -92,8 +92,5 @@ void surnn_tile_sizes(uint32_t lanes, uint32_t drives, uint32_t weights, uint32_
 void surnn_run_gate(const surnn_model *m, surnn_stream *s, const operation *op);
 int surnn_run_recurrent(const surnn_model *m, surnn_stream *s, const operation *op);
 void surnn_run_linear(const surnn_model *m, surnn_stream *s, const operation *op);
-/* x[n] for 8-bit weights, into memory of the stream's scratch; returns the scale. */
-float surnn_quantise(const float *x, size_t n, size_t padded, int16_t *q, uint8_t *high,
-                     uint8_t *low);
 
 #endif

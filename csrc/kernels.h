@@ -3,8 +3,10 @@
 #ifndef SURNN_KERNELS_H
 #define SURNN_KERNELS_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { PACKET = 16 };      /* units that a cell is computed for at once */
 enum { MOST_DRIVES = 4 };  /* S: products that reach a unit (GRU: r, z, n) */
@@ -40,6 +42,10 @@ typedef struct kernels {
                   int drives, int lanes);
     void (*row8)(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
                  int drives);
+    /* x[n] for 8-bit weights: q, high and low of `padded` numbers (a multiple of 64), and the scale,
+     * which is NaN if x has NaN or infinity: so is then all that reads it. */
+    float (*quantise)(const float *x, size_t n, size_t padded, int16_t *q, uint8_t *high,
+                      uint8_t *low);
     /* The cell's proposal for all units of a packet. */
     void (*cell)(packet *p, int cell, float threshold, float beta);
     void (*gelu)(float *y, const float *x, size_t n);
@@ -60,10 +66,19 @@ extern const kernels surnn_kernels_scalar;
 /* The best for this machine, or the one that the environment variable SURNN_SIMD names. */
 const kernels *surnn_choose_kernels(void);
 
-/* Largest |q| for vectors of n numbers, such that no sum overflows. */
-static inline int32_t most_q(size_t n) {
+/* How vectors of n numbers, the largest of which has these bits, become whole numbers: what they are
+ * multiplied by, and back. |q| is small enough for no sum to overflow. */
+static inline float quantiser(int32_t largest_bits, size_t n, float *scale) {
     size_t most = (size_t)INT32_MAX / (127 * (n ? n : 1));
-    return most < 32767 ? (int32_t)most : 32767;
+    float largest, inverse;
+    memcpy(&largest, &largest_bits, 4);
+    if (largest_bits >= 0x7f800000) {
+        *scale = NAN;
+        return 0.0f;
+    }
+    inverse = largest > 1e-30f ? (float)(most < 32767 ? most : 32767) / largest : 0.0f;
+    *scale = inverse > 0.0f ? 1.0f / inverse : 0.0f;
+    return inverse;
 }
 
 #endif

@@ -34,6 +34,28 @@ static void row8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums
             for (size_t i = 0; i < 64; i++) sum[s] += (int32_t)w[i] * x.q[j + i];
 }
 
+static float quantise(const float *x, size_t n, size_t padded, int16_t *q, uint8_t *high,
+                      uint8_t *low) {
+    int32_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        int32_t bits;
+        memcpy(&bits, &x[i], 4);
+        bits &= 0x7fffffff; /* sizes are ordered as their bits are */
+        if (bits > most) most = bits;
+    }
+    float scale, inverse = quantiser(most, n, &scale);
+    for (size_t i = 0; i < padded; i++) {
+        /* Adding 1.5 * 2^23 rounds to the nearest integer. */
+        float moved = 12582912.0f + (i < n && inverse > 0.0f ? x[i] * inverse : 0.0f);
+        int32_t whole;
+        memcpy(&whole, &moved, 4);
+        whole -= 0x4b400000;
+        q[i] = (int16_t)whole;
+        high[i] = (uint8_t)((whole + 32768) >> 8), low[i] = (uint8_t)(whole & 255);
+    }
+    return scale;
+}
+
 static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 static float gelu_of(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678f)); }
@@ -114,5 +136,5 @@ static void mix(double *a, const double *wave, const double *weights, const doub
     }
 }
 
-const kernels surnn_kernels_scalar = {"scalar", tile, row,  tile8, row8, cell,
-                                      gelu,     glu,  norm, waves, mix};
+const kernels surnn_kernels_scalar = {"scalar", tile, row, tile8, row8, quantise,
+                                      cell,     gelu, glu, norm,  waves, mix};

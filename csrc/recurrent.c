@@ -1,34 +1,7 @@
 /* Products with weights: only those of open units. */
 #include "internal.h"
 
-#include <math.h>
 #include <string.h>
-
-float surnn_quantise(const float *x, size_t n, size_t padded, int16_t *q, uint8_t *high,
-                     uint8_t *low) {
-    float largest = 0.0f;
-    int bad = 0;
-    for (size_t i = 0; i < n; i++) {
-        float size = fabsf(x[i]);
-        bad |= !(size <= 3.40282347e38f);
-        if (size > largest) largest = size;
-    }
-    int32_t most = most_q(n);
-    if (bad) largest = 0.0f; /* NaN or infinity: all that reads it becomes NaN */
-    float inverse = largest > 0.0f ? (float)most / largest : 0.0f;
-    if (inverse > 3.40282347e38f) inverse = 0.0f; /* numbers so small that they are as good as 0 */
-    for (size_t i = 0; i < padded; i++) {
-        /* Adding 1.5 * 2^23 rounds to the nearest integer. */
-        float v = i < n && inverse > 0.0f ? x[i] * inverse + 12582912.0f : 12582912.0f;
-        int32_t bits;
-        memcpy(&bits, &v, 4);
-        int32_t whole = bits - 0x4b400000;
-        q[i] = (int16_t)whole;
-        uint32_t moved = (uint32_t)(whole + 32768);
-        high[i] = (uint8_t)(moved >> 8), low[i] = (uint8_t)moved;
-    }
-    return bad ? NAN : inverse > 0.0f ? 1.0f / inverse : 0.0f;
-}
 
 /* ---------------------------------------------------------------- linear maps */
 
@@ -58,7 +31,7 @@ void surnn_run_linear(const surnn_model *m, surnn_stream *s, const operation *op
     surnn_tile_sizes(16, 1, op->p[1], (uint32_t)inputs, 0, &bytes, &none);
     for (size_t g = 0; g < groups; g++, x += inputs, y += outputs) {
         quantised v = {q, high, low};
-        if (op->p[1] == WEIGHTS_INT8) scale = surnn_quantise(x, inputs, padded, q, high, low);
+        if (op->p[1] == WEIGHTS_INT8) scale = m->k->quantise(x, inputs, padded, q, high, low);
         for (size_t tile = 0; tile < tiles; tile++, w += bytes) {
             size_t count = outputs - tile * 16 < 16 ? outputs - tile * 16 : 16;
             linear_tile(m, op, w, x, v, scale, inputs, g * tiles + tile, sum);
@@ -115,19 +88,20 @@ static void begin(step *st, const surnn_model *m, surnn_stream *s, const operati
     st->qh.high = st->qx.low + wide_x, st->qh.low = st->qh.high + wide_h;
 }
 
-static float quantise(const float *x, size_t n, quantised v) {
-    return surnn_quantise(x, n, round_up(n, 64), (int16_t *)(uintptr_t)v.q,
-                          (uint8_t *)(uintptr_t)v.high, (uint8_t *)(uintptr_t)v.low);
+static float quantise(const step *st, const float *x, size_t n, quantised v) {
+    return st->m->k->quantise(x, n, round_up(n, 64), (int16_t *)(uintptr_t)v.q,
+                              (uint8_t *)(uintptr_t)v.high, (uint8_t *)(uintptr_t)v.low);
 }
 
 /* One product of a tile with 8-bit weights, as floats. */
 static void product8(const step *st, float *sum, const uint8_t *w, quantised v, float scale,
                      size_t tile, int part, size_t n) {
-    int32_t whole[MOST_DRIVES * PACKET] = {0};
+    int32_t whole[MOST_DRIVES * PACKET];
     size_t place = (tile * 2 + (size_t)part) * st->width;
     const float *scales = (const float *)st->op->data[4] + place;
     const int32_t *sums = (const int32_t *)st->op->data[5] + place;
     int drives = (int)st->shape.drives;
+    for (size_t i = 0; i < st->width; i++) whole[i] = 0;
     if (st->lanes == 1)
         st->m->k->row8(whole, (const int8_t *)w, v, sums, round_up(n, 64), drives);
     else
@@ -137,7 +111,7 @@ static void product8(const step *st, float *sum, const uint8_t *w, quantised v, 
 
 static void product(const step *st, float *sum, const uint8_t *w, const float *x, size_t n) {
     const float *weights = (const float *)(const void *)w;
-    memset(sum, 0, st->width * sizeof *sum);
+    for (size_t i = 0; i < st->width; i++) sum[i] = 0.0f;
     if (st->lanes == 1) st->m->k->row(sum, weights, x, n, (int)st->shape.drives);
     else st->m->k->tile(sum, weights, x, n, (int)st->shape.drives, (int)st->lanes);
 }
@@ -149,7 +123,7 @@ static const float *input_part(step *st, size_t tile, const uint8_t *w, uint32_t
     if (st->op->p[4] == WEIGHTS_FLOAT32) {
         product(st, sum, w, st->x, st->op->n);
     } else {
-        if (!st->x_made) st->x_scale = quantise(st->x, st->op->n, st->qx), st->x_made = 1;
+        if (!st->x_made) st->x_scale = quantise(st, st->x, st->op->n, st->qx), st->x_made = 1;
         product8(st, sum, w, st->qx, st->x_scale, tile, 0, st->op->n);
     }
     const float *bias = (const float *)st->op->data[1] +
@@ -168,10 +142,17 @@ static void recurrent_part(step *st, float *sum, size_t tile, const uint8_t *w, 
     size_t wide = round_up(st->in_head, 64);
     quantised v = {st->qh.q + head * wide, st->qh.high + head * wide, st->qh.low + head * wide};
     if (!st->h_made[head]) {
-        st->h_scale[head] = quantise(st->h + head * st->in_head, st->in_head, v);
+        st->h_scale[head] = quantise(st, st->h + head * st->in_head, st->in_head, v);
         st->h_made[head] = 1;
     }
     product8(st, sum, w, v, st->h_scale[head], tile, 1, st->in_head);
+}
+
+/* Copies of the sizes that tiles really have are worth knowing to the compiler. */
+static inline void copy(float *to, const float *from, uint32_t count) {
+    if (count == 1) *to = *from;
+    else if (count == 16) memcpy(to, from, 16 * sizeof *to);
+    else memcpy(to, from, count * sizeof *to);
 }
 
 /* A tile's numbers into places `slot`, `slot + 1`, ... of a packet. */
@@ -183,18 +164,17 @@ static void fill(step *st, packet *p, size_t tile, int slot) {
     const float *input = input_part(st, tile, w, place.count);
     recurrent_part(st, recurrent, tile, w + st->input_bytes, place.head);
     st->s->done += (uint64_t)place.count * st->shape.drives * st->in_head;
-    size_t bytes = place.count * sizeof(float);
     const float *unit = (const float *)st->op->data[1] +
                         (tile * (st->shape.drives + st->shape.parameters) + st->shape.drives) * st->lanes;
     for (size_t d = 0; d < st->shape.drives; d++) {
-        memcpy(&p->x[d][slot], input + d * st->lanes, bytes);
-        memcpy(&p->h[d][slot], recurrent + d * st->lanes, bytes);
+        copy(&p->x[d][slot], input + d * st->lanes, place.count);
+        copy(&p->h[d][slot], recurrent + d * st->lanes, place.count);
     }
     for (size_t i = 0; i < st->shape.parameters; i++)
-        memcpy(&p->unit[i][slot], unit + i * st->lanes, bytes);
-    memcpy(&p->state[0][slot], st->h + place.first, bytes);
+        copy(&p->unit[i][slot], unit + i * st->lanes, place.count);
+    copy(&p->state[0][slot], st->h + place.first, place.count);
     for (size_t c = 1; c < st->shape.components; c++)
-        memcpy(&p->state[c][slot], st->own.rest + (c - 1) * st->units + place.first, bytes);
+        copy(&p->state[c][slot], st->own.rest + (c - 1) * st->units + place.first, place.count);
 }
 
 /* Compute a packet and put its units' proposals aside: others still read the old state. */
@@ -252,12 +232,11 @@ static void compute_tile(step *st, size_t tile, void *with) {
 
 static void commit_tile(step *st, size_t tile, void *with) {
     const tile_place place = ((const tile_place *)st->op->data[2])[tile];
-    size_t bytes = place.count * sizeof(float);
     (void)with;
-    memcpy(st->h + place.first, st->proposals + place.first, bytes);
+    copy(st->h + place.first, st->proposals + place.first, place.count);
     for (size_t c = 1; c < st->shape.components; c++)
-        memcpy(st->own.rest + (c - 1) * st->units + place.first,
-               st->proposals + c * st->units + place.first, bytes);
+        copy(st->own.rest + (c - 1) * st->units + place.first,
+             st->proposals + c * st->units + place.first, place.count);
 }
 
 /* Spiking units that carry emit nothing, and their adaptation may go on. Open ones are overwritten

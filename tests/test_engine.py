@@ -1,0 +1,204 @@
+"""The C engine against Python: the same numbers, the same gates, exact carries."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from engines import assert_same, engine_run, loaded, python_run
+
+import surnn
+
+LAYERS = {
+    "rnn": surnn.SuRNN,
+    "relu": lambda *a, **o: surnn.SuRNN(*a, nonlinearity="relu", **o),
+    "gru": surnn.SuGRU,
+    "lstm": surnn.SuLSTM,
+    "alif": surnn.SuSNN,
+    "lif": lambda *a, **o: surnn.SuSNN(*a, neuron="lif", tau_m=(2.0, 0.5), **o),
+    "alif_goes_on": lambda *a, **o: surnn.SuSNN(*a, adaptation_goes_on=True, **o),
+}
+SHAPES = {
+    "unit": {"granularity": "unit"},
+    "eight": {"granularity": 8},
+    "sixteen": {"granularity": 16},
+    "heads": {"granularity": "head", "heads": 4},
+    "across": {"granularity": 16, "heads": 2},  # groups and heads cut each other
+    "layer": {"granularity": "layer"},
+}
+GATES = {
+    "rhythm": surnn.Rhythm(horizon=20, rate=0.3, always_on=0.05),
+    "learned": surnn.Rhythm(horizon=20, rate=0.3, train_frequencies=True),
+    "fixed_rhythm": surnn.FixedRhythm(horizon=20),
+    "warped": surnn.WarpedRhythm(horizon=20, rate=0.3),
+    "warped_each": surnn.WarpedRhythm(horizon=20, rate=0.3, per_unit=True),
+    "spline": surnn.Spline(horizon=20, rate=0.3, knots=8),
+    "spectral": surnn.Spectral(horizon=20, rate=0.3, bins=8),
+    "table": surnn.Table(horizon=20, rate=0.3),
+    "open": surnn.AlwaysOpen(),
+    "every_n": surnn.EveryN(3),
+    "staggered": surnn.EveryN(5, staggered=True),
+    "fixed_random": surnn.FixedRandom(seed=3, rate=0.3),
+    "input": surnn.InputGate(always_on=0.05),
+    "mlp": surnn.InputGate(hidden=7),
+    "ssm": surnn.SSMGate(source="input", modes=5),
+    "threshold": surnn.Threshold(level=0.9),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("cell", LAYERS)
+def test_layers(cell, shape, tmp_path):
+    options = dict(SHAPES[shape])
+    gate = surnn.Rhythm(rate=0.3, horizon=20, granularity=options.pop("granularity"))
+    layer = LAYERS[cell](5, 48, 2, gate=gate, **options)
+    assert_same(layer, tmp_path, 2 * torch.randn(40, 5))
+
+
+@pytest.mark.parametrize("t0", [0, 10**9])
+@pytest.mark.parametrize("gate", GATES)
+def test_gates(gate, t0, tmp_path):
+    layer = surnn.SuGRU(5, 24, 2, gate=GATES[gate])
+    if gate == "warped":  # a clock that is really bent
+        for each in layer.gates:
+            torch.nn.init.normal_(each.speed)
+    assert_same(layer, tmp_path, 2 * torch.randn(50, 5), t0)
+
+
+@pytest.mark.parametrize("t0", [10**6, 10**9, 10**12])
+def test_a_clock_far_along_opens_the_same_gates(t0, tmp_path):
+    layer = surnn.SuGRU(1, 64, gate=surnn.Rhythm(rate=0.3, horizon=64), bias=False)
+    _, gates, _ = engine_run(loaded(layer, tmp_path), torch.zeros(2000, 1), t0)
+    t = torch.arange(t0 + 1, t0 + 2001)[:, None]
+    assert np.array_equal(gates[0], layer.gates[0](t)[0].g[:, 0].detach().numpy())
+    assert 0.1 < gates[0].mean() < 0.6
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_odd_sizes_and_expansion(heads, tmp_path):
+    layer = surnn.SuGRU(7, 21, 2, heads=heads, expand=3, groups=7, gate="rhythm")
+    assert_same(layer, tmp_path, torch.randn(30, 7))
+    single = surnn.SuGRU(1, 1, gate=surnn.AlwaysOpen(), bias=False)
+    assert_same(single, tmp_path, torch.randn(30, 1))
+
+
+@pytest.mark.parametrize("kind", [torch.nn.GRU, torch.nn.LSTM, torch.nn.RNN])
+def test_layers_of_torch(kind, tmp_path):
+    layer = kind(3, 20, 2)
+    x = torch.randn(30, 3)
+    with torch.no_grad():
+        wanted = layer(x)[0].numpy()
+    assert np.abs(loaded(layer, tmp_path).run(x) - wanted).max() < 1e-5
+
+
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+@pytest.mark.parametrize("shape", ["unit", "eight", "sixteen"])
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm", "alif"])
+def test_instructions_agree(cell, shape, weights, tmp_path, monkeypatch):
+    gate = surnn.Rhythm(rate=0.4, horizon=20, **SHAPES[shape])
+    layer = LAYERS[cell](5, 48, 2, gate=gate)
+    x = 2 * torch.randn(60, 5).numpy()
+    results = {}
+    for simd in ("scalar", "generic", "avx2", "best"):
+        monkeypatch.setenv("SURNN_SIMD", simd)
+        stream = loaded(layer, tmp_path, weights)
+        results[stream.engine.simd] = stream.run(x)
+    assert len(results) >= 2
+    tolerance = 1e-5 if weights == "float32" else 5e-4  # a state may round to its neighbour
+    for name, result in results.items():
+        assert np.abs(result - results["scalar"]).max() < tolerance, name
+
+
+def test_eight_bits_cost_little(tmp_path):
+    layer = surnn.SuGRU(8, 64, 2, gate=surnn.Rhythm(rate=0.3, granularity=16, horizon=100))
+    x = torch.randn(200, 8)
+    whole, _ = python_run(layer, x)
+    stream = loaded(layer, tmp_path, "int8")
+    got, gates, _ = engine_run(stream, x)
+    error = np.abs(got - whole)
+    assert 1e-5 < error.max() < 0.05  # it is not the same thing, but close
+    assert error.mean() < 0.004
+    exact = loaded(layer, tmp_path).run(x)
+    assert np.abs(exact - whole).max() < 1e-5
+    schedule = layer.gates[0](torch.arange(1, 201)[:, None])[0].g[:, 0]
+    assert np.array_equal(gates[0], schedule.detach().numpy())
+
+
+# ---------------------------------------------------------------------------- streams
+
+
+@pytest.mark.parametrize("gate", [surnn.Rhythm(horizon=16), surnn.SSMGate()])
+def test_saved_streams_go_on_exactly(gate, tmp_path):
+    stream = loaded(surnn.SuGRU(3, 16, 2, gate=gate), tmp_path)
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    stream.run(x[:30])
+    saved, twin = stream.save(), stream.clone()
+    wanted = stream.run(x[30:])
+    assert np.array_equal(twin.run(x[30:]), wanted)
+    assert np.array_equal(stream.engine.stream().restore(saved).run(x[30:]), wanted)
+    fresh = stream.engine.stream().run(x)
+    assert np.array_equal(stream.reset().run(x), fresh)
+    assert np.array_equal(fresh[30:], wanted)
+    assert stream.clock == 60
+
+
+def test_a_stream_has_one_size_for_ever(tmp_path):
+    stream = loaded(surnn.SuGRU(1, 8, gate="rhythm"), tmp_path)
+    assert len(stream.save()) == stream.engine.stream_size < 20_000
+    stream.run(np.zeros((100_000, 1)))
+    assert len(stream.save()) == stream.engine.stream_size
+
+
+def test_streams_on_threads_equal_one_after_another(tmp_path):
+    stream = loaded(surnn.SuGRU(2, 32, gate=surnn.Rhythm(granularity=16)), tmp_path)
+    engine, x = stream.engine, np.random.default_rng(0).normal(size=(200, 20, 2))
+    with ThreadPoolExecutor(2) as pool:
+        parallel = list(pool.map(lambda frames: engine.stream().run(frames), x))
+    for frames, got in zip(x, parallel, strict=True):
+        assert np.array_equal(got, stream.reset().run(frames))
+
+
+def test_work_is_counted_and_skipped(tmp_path):
+    rate = 0.25
+    layer = surnn.SuGRU(4, 32, gate=surnn.Rhythm(rate=rate, horizon=400, granularity=16))
+    stream = loaded(layer, tmp_path)
+    stream.run(np.random.default_rng(0).normal(size=(400, 4)))
+    dense = 3 * 32 * (4 + 32)
+    assert stream.engine.macs_per_step == dense
+    assert stream.work.steps == 400
+    assert stream.work.dense == 400 * dense
+    assert stream.work.macs == pytest.approx(rate * 400 * dense, abs=2 * dense)
+    assert stream.work.skipped == 1 - stream.work.macs / stream.work.dense
+
+
+def test_what_did_not_change_is_not_computed_again(tmp_path):
+    seldom = surnn.EveryN(10, granularity="layer")
+    layer = surnn.SuGRU(4, 16, 2, gate=[seldom, surnn.AlwaysOpen()])
+    stream = loaded(layer, tmp_path)
+    x = torch.randn(1, 4).expand(40, 4).contiguous()
+    wanted, _ = python_run(layer, x)
+    assert np.abs(stream.run(x) - wanted).max() < 1e-5
+    per_product = 3 * 16 * 16
+    second = 40 + 5  # each step its own state; its input at the first step and after four updates
+    first = 4 * per_product + 3 * 16 * 4  # the same frame all along
+    assert stream.work.macs == second * per_product + first
+
+
+def test_not_a_number_reaches_open_units_only(tmp_path):
+    layer = surnn.SuGRU(2, 8, gate=surnn.EveryN(2, granularity="layer"))
+    x = torch.randn(6, 2)
+    x[2] = float("nan")  # t = 3, closed
+    assert_same(layer, tmp_path, x)
+    seeing = surnn.SuGRU(2, 8, gate=surnn.InputGate(always_on=0.1))
+    wanted, _ = python_run(seeing, x)
+    got = loaded(seeing, tmp_path).run(x)
+    assert np.array_equal(np.isnan(got), np.isnan(wanted))
+    assert np.isnan(got).any() and not np.isnan(got).all()
+    assert np.isnan(loaded(layer, tmp_path, "int8").run(torch.full((4, 2), torch.nan))).any()
+
+
+def test_the_library_is_the_one_of_these_sources():
+    library, sources = surnn.engine.LIBRARY, surnn.engine.LIBRARY.parents[2] / "csrc"
+    newest = max(os.path.getmtime(p) for p in sources.glob("*.[chi]*") if p.name != "main.c")
+    assert library.stat().st_mtime >= newest, "make clean, or: pip install --editable ."
