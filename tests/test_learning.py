@@ -120,8 +120,9 @@ def test_a_language_beyond_the_frequencies_of_its_bytes(tmp_path, monkeypatch):
 
 def test_beats_are_found(tmp_path):
     write_mitbih(tmp_path)
+    task = EcgBeats(window=250, delay=5)
     found = learn(
-        EcgBeats(window=250, delay=5),
+        task,
         ModelConfig(layers=1, width=32, heads=2),
         GateConfig(kind="input", rate=0.5),
         tmp_path,
@@ -129,7 +130,7 @@ def test_beats_are_found(tmp_path):
         batch=16,
         learning_rate=1e-2,
     )
-    assert found["beat F1"] > 0.5
+    assert found["beat F1"] > task.chance + 0.2
 
 
 def test_spoken_digits_above_chance(tmp_path):

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from surnn.data import DataError, sounds
 from surnn.data import ecg as ecg_files
-from surnn.data import sounds
 from surnn.tasks import ecg, spoken_digits
 from surnn.tasks.base import Batch
 from surnn.tasks.ecg import EcgBeats
 from surnn.tasks.spoken_digits import SpokenDigits
+from surnn.tasks.stored import keep
 from tiny_sets import (
     CPU,
     in_stored_order,
@@ -155,6 +156,39 @@ def test_beat_f1():
     assert (typed.total.item(), typed.count.item()) == (2 * 1, 4 + 3)
 
 
+def pulses(target: torch.Tensor, period: int) -> torch.Tensor:
+    """Answers of one who does not look."""
+    answers = torch.zeros_like(target)
+    answers[:, period // 2 :: period] = 1
+    return one_hot(answers)
+
+
+def with_beats(task: EcgBeats, beats: np.ndarray) -> None:
+    """Records for validation of which only the beats matter."""
+    wanted = torch.zeros(1, 100_000, dtype=torch.uint8)
+    for shift in range(-task.mark, task.mark + 1):
+        wanted[0, beats + shift] = 1
+    signals = ecg.Signals(torch.zeros(1, 100_000).short(), wanted, wanted > 0)
+    keep(task, ({"valid": signals}, torch.ones(5), torch.zeros(()), torch.ones(())))
+
+
+def test_chance_is_what_answers_at_regular_times_score():
+    """Beats every 240 to 340 steps, all of them in reach of one of 2.6 answers: 2 / 3.6."""
+    task = EcgBeats(window=5000)
+    beats = np.cumsum(np.random.default_rng(0).integers(240, 340, 340))
+    with_beats(task, beats[beats < 99_900])
+    batch = in_stored_order(task, "valid")
+    scores = {p: task.score(pulses(batch.target, p), batch).value for p in range(60, 300, 10)}
+    assert task.chance == max(scores.values()) == scores[ecg.BLIND]
+    assert task.chance == pytest.approx(2 / (1 + 290 / ecg.BLIND), abs=0.01)
+
+
+def test_a_window_longer_than_a_record(tmp_path):
+    write_mitbih(tmp_path)
+    with pytest.raises(DataError, match=r"window of 3001 .* train, which has 3000; use --task.win"):
+        EcgBeats(window=3001).prepare(CPU, tmp_path)
+
+
 def test_missing_records_are_named(tmp_path):
     write_mitbih(tmp_path)
     with zipfile.ZipFile(tmp_path / "mit-bih-arrhythmia-database-1.0.0.zip") as archive:
@@ -162,4 +196,4 @@ def test_missing_records_are_named(tmp_path):
     (tmp_path / "mit-bih-arrhythmia-database-1.0.0.zip").unlink()
     (tmp_path / "mit-bih-arrhythmia-database-1.0.0" / "205.atr").unlink()
     with pytest.raises(Exception, match="records 205 are missing"):
-        EcgBeats().prepare(CPU, tmp_path)
+        EcgBeats(window=500).prepare(CPU, tmp_path)
