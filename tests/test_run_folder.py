@@ -1,11 +1,16 @@
 """What a run's folder tells about where it was made, and that it is of one process at a time."""
 
 import json
+import shutil
 import subprocess
+import sys
+
+import pytest
 
 from surnn.cli import main
-from surnn.runs import environment
+from surnn.runs import RunError, environment
 from surnn.versions import commit
+from training import resumed, trainer
 
 
 def git(path, *words: str) -> None:
@@ -47,3 +52,54 @@ def test_the_record_says_what_the_run_ran_on(tmp_path, data):
     assert "triton" in found
     assert list(found["data"]) == ["mnist"]
     assert found["data"]["mnist"].startswith(str(data.resolve()))
+
+
+# ---------------------------------------------------------------- one process at a time
+
+HOLDER = """
+import fcntl, os, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print(os.getpid(), file=file, flush=True)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path):
+    run = trainer(tmp_path / "run", steps=2)
+    run.fit()
+    run.close()
+    before = (tmp_path / "run" / "metrics.jsonl").read_text()
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "run" / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(RunError, match=f"process {other.pid} trains in .*kill {other.pid}"):
+            resumed(tmp_path / "run", steps=4)
+        with pytest.raises(RunError, match=f"process {other.pid}"):
+            run.fit()
+        assert (tmp_path / "run" / "metrics.jsonl").read_text() == before
+        other.kill()  # without a word, and the folder is free
+    again = resumed(tmp_path / "run", steps=4)
+    again.fit()
+    trying = HOLDER.replace("LOCK_EX", "LOCK_EX | fcntl.LOCK_NB")
+    command = [sys.executable, "-c", trying, str(tmp_path / "run" / "lock")]
+    for free in (False, True):
+        tried = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        assert (tried.returncode == 0) == free
+        again.close()
+
+
+# ---------------------------------------------------------------- damage
+
+
+def test_damaged_best_weights(tmp_path):
+    run = trainer(tmp_path / "run")
+    run.fit()
+    (tmp_path / "run" / "best" / "manifest.json").write_text("{")
+    for name in ("last", "previous"):
+        with pytest.raises(RunError, match=f"surnn eval .*/run --checkpoint {name}"):
+            run.folder.load("best")
+        shutil.rmtree(tmp_path / "run" / name)
+    with pytest.raises(RunError, match="begin again"):
+        run.folder.load("best")

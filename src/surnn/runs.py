@@ -8,6 +8,7 @@
     resumed.jsonl      one line each time that the run went on, and what was changed
     last/ previous/    checkpoints: model.safetensors, state.pt, manifest.json
     best/              the weights with the best validation metric
+    lock               held by the process that trains
 
 A checkpoint is written beside the old one, synced, and then renamed into place, so that a process
 killed at any moment leaves a whole one; its manifest holds checksums, so that a damaged one is
@@ -15,6 +16,7 @@ noticed. A folder is never overwritten.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -34,7 +36,15 @@ from torch import Tensor, distributed
 
 from .versions import commit, version
 
+try:
+    import fcntl
+except ImportError:  # not on Unix
+    fcntl = None
+
 CHECKPOINTS = ("last", "previous")
+_HELD: dict[tuple[int, Path], int] = {}
+"""Open lock files, by process and folder. Of a process, not of an object: any other descriptor of
+the same file that is closed would give the lock back."""
 
 
 class RunError(Exception):
@@ -81,6 +91,42 @@ class RunFolder:
                 f"{path} is not a run: it holds no config.json; runs are made by surnn train"
             )
         return cls(path)
+
+    # ------------------------------------------------------------ one process at a time
+
+    def lock(self) -> None:
+        """Keep other processes from training in here, until :meth:`unlock` or this one's end.
+
+        The system holds the lock, so that a killed process leaves none. Where there are no locks,
+        on some file systems and outside of Unix, nothing is kept from anyone.
+        """
+        mine = os.getpid(), self.path.resolve()
+        if fcntl is None or mine in _HELD:
+            return
+        with self._writing("the lock"):
+            file = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            other = os.read(file, 99).decode().strip()
+            os.close(file)
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                return
+            raise RunError(
+                f"process {other or '?'} trains in {self.path} at this moment; wait for its end, "
+                f"or stop it, which leaves a checkpoint: kill {other}"
+            ) from error
+        os.truncate(file, 0)
+        os.write(file, f"{os.getpid()}\n".encode())
+        _HELD[mine] = file
+
+    def unlock(self) -> None:
+        """Let others train in here."""
+        file = _HELD.pop((os.getpid(), self.path.resolve()), None)
+        if file is not None:
+            os.close(file)
+
+    # ------------------------------------------------------------ its configuration
 
     def change(self, config: dict[str, Any]) -> dict[str, Any]:
         """Another configuration from here on, on record; what changed, as [before, now]."""
@@ -199,13 +245,13 @@ class RunFolder:
         return folder
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self, what: str = "the checkpoint") -> Iterator[None]:
         """Errors of each writer, and each has its own, as one that says what is left."""
         try:
             yield
         except (OSError, RuntimeError, SafetensorError) as error:
             raise RunError(
-                f"the checkpoint could not be written to {self.path}: {error}; what was saved "
+                f"{what} could not be written to {self.path}: {error}; what was saved "
                 f"before is untouched. Make room and go on: surnn resume {self.path}"
             ) from error
 
@@ -242,10 +288,15 @@ class RunFolder:
 
     def _instead(self, damaged: Path) -> str:
         """What can be done without a checkpoint."""
-        if damaged.name != "previous" and (self.path / "previous").exists():
+        if damaged.name.startswith("best"):  # no checkpoint to go on from, but weights to evaluate
+            for name in CHECKPOINTS:
+                if (self.path / name).exists():
+                    again = f"surnn eval {self.path} --checkpoint {name}"
+                    return f"the weights of {name} are there still: {again}"
+        elif damaged.name != "previous" and (self.path / "previous").exists():
             again = f"surnn resume {self.path} --checkpoint previous"
             return f"the one before it leads to the same: {again}"
-        if damaged.name != "best" and (self.path / "best").exists():
+        elif (self.path / "best").exists():
             return f"the best weights are there still: surnn eval {self.path} --checkpoint best"
         return "there is no other; begin again with surnn train"
 

@@ -157,6 +157,7 @@ class Trainer:
         self.model.train()
         with self.world.failing_together():
             if self.folder is not None and self.world.first:
+                self.folder.lock()
                 self.folder.change(config_to_dict(self.config))
                 self.folder.forget_after(self.step, self.evaluated)
         while self._notes:
@@ -348,6 +349,8 @@ class Trainer:
         state: dict[str, Any] = {}
         with self.world.failing_together():
             assert self.folder is not None, "a run without a folder cannot be resumed"
+            if self.world.first:
+                self.folder.lock()
             weights, state = self.folder.load(checkpoint)
             missing = {*KEPT, "losses", "optimizer", "random"} - set(state)
             if missing:
@@ -363,6 +366,8 @@ class Trainer:
         self.updater.close()
         if self.board is not None:
             self.board.close()
+        if self.folder is not None:
+            self.folder.unlock()
 
 
 def pick_device(wanted: str, world: World) -> torch.device:
