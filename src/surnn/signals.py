@@ -1,17 +1,21 @@
-"""SIGINT and SIGTERM, heeded when it suits."""
+"""SIGINT, SIGTERM and SIGHUP, heeded when it suits."""
 
 import signal
 import time
 from types import FrameType
 from typing import Any
 
+HEEDED = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
+"""SIGHUP: the terminal is gone. Windows has none."""
 ECHO = 0.5
 """Seconds within which a second signal is the first once more: torchrun passes on a Ctrl-C that the
 terminal has sent to all."""
 
 
 class Signals:
-    """Notes the first SIGINT or SIGTERM while entered; a second one interrupts at once."""
+    """Notes the first of these while entered; a second one interrupts at once."""
 
     def __init__(self) -> None:
         self.came: str | None = None
@@ -28,7 +32,9 @@ class Signals:
 
     def __enter__(self) -> "Signals":
         self.came = None
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in HEEDED:
+            if signal.getsignal(number) is signal.SIG_IGN:  # as nohup has it
+                continue
             try:
                 self._before[number] = signal.signal(number, self._note)
             except ValueError:  # not in the main thread: whoever is there heeds signals

@@ -35,6 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
     from ..recipes import RECIPES  # noqa: PLC0415 (torch)
     from .configure import parse, value_of  # noqa: PLC0415
+    from .show import say  # noqa: PLC0415
     from .train import start  # noqa: PLC0415
 
     if name not in RECIPES:
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
         f"surnn reproduce {name}", flags, config,
         budget=(str | None, budget, "stop after this time, for example 10min or 2h."),
     )  # fmt: skip
-    print("\n".join(told), flush=True)
+    say("\n".join(told))
     start(name, config, chosen.out, chosen.data)
 
 

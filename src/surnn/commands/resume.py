@@ -27,6 +27,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Train on."""
     from ..runs import RunError, RunFolder  # noqa: PLC0415 (torch)
     from .configure import from_dict, override  # noqa: PLC0415
+    from .show import say  # noqa: PLC0415
     from .train import fit  # noqa: PLC0415
 
     try:
@@ -38,6 +39,6 @@ def run(arguments: argparse.Namespace) -> None:
         raise CommandError(str(error)) from error
     checkpoint = arguments.checkpoint
     if not folder.has_checkpoint():
-        print("there is no checkpoint yet: the run begins again")
+        say("there is no checkpoint yet: the run begins again")
         checkpoint = None
     fit(config, lambda _: folder, arguments.data, checkpoint)

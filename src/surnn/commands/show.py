@@ -1,9 +1,11 @@
 """How training is shown: a live line in a terminal, plain lines elsewhere."""
 
+import os
 import sys
 import time
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -15,6 +17,39 @@ UNTOLD = ("seconds", "learning_rate", "gradient_norm")
 """What is logged, but not shown."""
 BETWEEN = 2.0
 """Seconds between plain lines, at least; metrics.jsonl has them all."""
+
+
+class Lasting:
+    """Standard output of a run, which outlives its reader.
+
+    When nobody reads on (``| head``, a ``tee`` that died, a lost terminal), or the disk that it
+    goes to is full, nothing more is said, and training goes on: what counts is in the run's folder.
+    """
+
+    def __init__(self) -> None:
+        self.file = sys.stdout
+
+    def write(self, text: str) -> None:
+        self._trying(lambda: self.file.write(text))
+
+    def flush(self) -> None:
+        self._trying(self.file.flush)
+
+    def _trying(self, act: Callable[[], Any]) -> None:
+        try:
+            act()
+        except OSError:  # what is left in the buffer, and all that follows, goes nowhere
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.file.fileno())
+            os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+
+def say(text: str) -> None:
+    """Print it, if anybody listens."""
+    print(text, file=Lasting(), flush=True)
 
 
 class Pace:
@@ -59,10 +94,10 @@ class PlainReporter:
             return
         else:
             self.before = now
-        print(f"update {step}/{self.pace.steps}  {describe(values)}{told}", flush=True)
+        say(f"update {step}/{self.pace.steps}  {describe(values)}{told}")
 
     def message(self, text: str) -> None:
-        print(text, flush=True)
+        say(text)
 
     def __enter__(self) -> "PlainReporter":
         return self
@@ -80,7 +115,8 @@ class LiveReporter:
         one_line = Column(no_wrap=True, overflow="ellipsis", ratio=1)
         text = TextColumn("{task.description}", table_column=one_line)
         columns = (MofNCompleteColumn(), BarColumn(16), text)
-        self.progress = Progress(*columns, console=Console(), expand=True)
+        console = Console(file=cast("IO[str]", Lasting()))
+        self.progress = Progress(*columns, console=console, expand=True)
         start = pace.seen[0][0]
         self.task = self.progress.add_task("", total=pace.steps, completed=start)
         self.values: dict[str, Any] = {}

@@ -69,7 +69,7 @@ def fit(
     from ..distributed import FailedElsewhere, join, leave  # noqa: PLC0415 (torch)
     from ..runs import RunError  # noqa: PLC0415
     from ..train import NotFinite, Silent, Trainer  # noqa: PLC0415
-    from .show import reporter  # noqa: PLC0415
+    from .show import reporter, say  # noqa: PLC0415
 
     try:
         world = join()
@@ -81,7 +81,7 @@ def fit(
             trainer.resume(checkpoint)
         trainer.reporter = Silent()
         if world.first:
-            print(describe(trainer), flush=True)
+            say(describe(trainer))
             trainer.reporter = reporter(config.train, trainer.step, trainer.seconds)
         with trainer.reporter:
             result = trainer.fit()
@@ -114,14 +114,16 @@ def describe(trainer: "Trainer") -> str:
 
 
 def _tell(trainer: "Trainer", result: dict[str, Any]) -> None:
+    from .show import say  # noqa: PLC0415 (rich)
+
     metric = trainer.task.metric
     if result and trainer.best is not None:
-        print(f"valid {metric} {result[metric]:.4g}, best {trainer.best:.4g}")
+        say(f"valid {metric} {result[metric]:.4g}, best {trainer.best:.4g}")
     if trainer.folder is not None:
         path = trainer.folder.path
-        print(f"kept in {path}")
-        print(f"test it: surnn eval {path} --split test")
-        print(f"go on:   surnn resume {path}{_more(trainer)}")
+        say(f"kept in {path}")
+        say(f"test it: surnn eval {path} --split test")
+        say(f"go on:   surnn resume {path}{_more(trainer)}")
 
 
 def _more(trainer: "Trainer") -> str:
