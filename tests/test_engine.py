@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from engines import assert_same, engine_run, loaded, python_run
 
 import surnn
+from engines import assert_same, engine_run, loaded, python_run
 
 LAYERS = {
     "rnn": surnn.SuRNN,
@@ -194,7 +194,8 @@ def test_not_a_number_reaches_open_units_only(tmp_path):
     wanted, _ = python_run(seeing, x)
     got = loaded(seeing, tmp_path).run(x)
     assert np.array_equal(np.isnan(got), np.isnan(wanted))
-    assert np.isnan(got).any() and not np.isnan(got).all()
+    assert np.isnan(got).any()
+    assert not np.isnan(got).all()
     assert np.isnan(loaded(layer, tmp_path, "int8").run(torch.full((4, 2), torch.nan))).any()
 
 

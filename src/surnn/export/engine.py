@@ -5,6 +5,7 @@ writes C sources with the model in them.
 """
 
 import copy
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -44,8 +45,14 @@ def to_engine(model: nn.Module, path: str | Path, weights: Weights = "float32") 
     Returns:
         the path.
     """
-    path = Path(path)
-    path.write_bytes(engine_bytes(model, weights))
+    path, content = Path(path), engine_bytes(model, weights)
+    # An engine that runs from an older file of this name has it mapped: that one must not change.
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        fresh.write_bytes(content)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
     return path
 
 
@@ -66,7 +73,8 @@ class _Exporter:
 
     def run(self, model: nn.Module) -> bytes:
         if isinstance(model, SequenceModel):
-            return self.file.to_bytes(self._model(model))
+            out = self._model(model)
+            return self.file.to_bytes(out)
         layer = _as_layer(model)
         self.file = EngineFile(layer.input_size, takes_tokens=False)
         return self.file.to_bytes(self._layer(layer, 0))
@@ -74,6 +82,8 @@ class _Exporter:
     # ------------------------------------------------------------ models
 
     def _model(self, model: SequenceModel) -> int:
+        if model.wanted.pairs:
+            raise TypeError("a pair is judged when both documents are there: it cannot stream")
         x = self._encoder(model)
         for block in model.blocks:
             x = self._block(block, x)
@@ -81,8 +91,6 @@ class _Exporter:
             x = self._norm(model.norm, x)
         if model.pool == "mean" and model.wanted.per == "sequence":
             x = self.file.add(Op.MEAN, x, self.file.vector(model.width))
-        if model.wanted.pairs:
-            raise TypeError("a pair is judged when both documents are there: it cannot stream")
         return self._linear(model.head, x, FLOAT32)  # type: ignore[arg-type]
 
     def _encoder(self, model: SequenceModel) -> int:
