@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 
 from generated import CPU, get, one_hot_logits, same
+from surnn.tasks import cache as cache_files
 from surnn.tasks.base import Batch, Tokens, Values
 from surnn.tasks.cache import load_or_make
 from surnn.tasks.copying import Copying
@@ -248,18 +249,65 @@ def test_damaged_files_are_noticed_and_made_again(how, tmp_path, monkeypatch, ca
 def test_a_file_of_something_else_is_not_taken(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
     for version in (1, 2):
-        made = load_or_make("x.npz", {"version": version}, lambda v=version: {"a": np.array([v])})
+        made = load_or_make(
+            "x.npz", {"version": version}, lambda _, v=version: {"a": np.array([v])}
+        )
         assert made["a"].tolist() == [version]
     assert "it holds {'version': 1}, expected {'version': 2}" in caplog.text
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_nothing_behind_and_loses_no_work(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
 
     def full(*_, **__) -> None:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OSError, match="no space"):
-        load_or_make("x.npz", {}, lambda: {"a": np.zeros(3)})
+    made = load_or_make("x.npz", {}, lambda _: {"a": np.arange(3)})
+    assert made["a"].tolist() == [0, 1, 2]
     assert not list(tmp_path.iterdir())
+    assert caplog.text.count("cannot be kept (no space left on device)") == 1
+    assert "SURNN_CACHE=FOLDER" in caplog.text
+
+
+def test_a_cache_that_cannot_be_written_is_known_before_the_work(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path / "file" / "below"))
+
+    def make(_):
+        assert "cannot be kept" in caplog.text
+        return {"a": np.arange(3)}
+
+    assert load_or_make("x.npz", {}, make)["a"].tolist() == [0, 1, 2]
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    assert "SURNN_CACHE=FOLDER" in caplog.text
+
+
+def test_a_file_that_cannot_be_read_is_made_anew(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "x.npz").mkdir(parents=True)  # opening it is an OSError
+    made = load_or_make("x.npz", {}, lambda _: {"a": np.arange(3)}, elsewhere)
+    assert made["a"].tolist() == [0, 1, 2]
+    assert f"{elsewhere / 'x.npz'} cannot be used" in caplog.text
+
+
+def test_making_says_how_far_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    Pathfinder(100).prepare(CPU)
+    assert not capsys.readouterr().err  # it was over before there was much to say
+    monkeypatch.setattr(cache_files, "EVERY", 0.0)
+    Pathfinder(200).prepare(CPU)
+    assert "pathfinder-200.npz: 200 of 200, 0 s left" in capsys.readouterr().err
+
+
+def test_listops_chance_is_the_most_frequent_answers_share(tmp_path, monkeypatch):
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    task = ListOps(train=800, valid=100, test=100, shortest=1, longest=30)
+    with pytest.raises(RuntimeError, match="call prepare"):
+        _ = task.chance
+    task.prepare(CPU)
+    splits = [task.batch(s, 0, task.size(s), 0, CPU).target for s in ("train", "valid", "test")]
+    shares = torch.cat(splits).bincount() / 1000
+    assert task.chance == pytest.approx(shares.max().item())
+    assert task.chance < 0.16  # short ones have no such preference for 0 and 9

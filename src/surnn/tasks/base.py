@@ -114,8 +114,8 @@ class Task(ABC):
     @property
     @abstractmethod
     def chance(self) -> float:
-        """The metric of a model that has learned nothing of the sequences, but answers as well as
-        one can without looking. May need the data."""
+        """The metric of one who has learned nothing, and answers alike whatever comes in. May need
+        the data."""
 
     # ------------------------------------------------------------ its data
 

@@ -67,8 +67,9 @@ class Pathfinder(Classification):
         arrays = load_or_make(
             f"pathfinder-{self.images}.npz",
             {"task": self.name, "version": 1, "seed": DATA_SEED, "count": self.images},
-            lambda: make_images(self.images, DATA_SEED, progress),
+            lambda tell: make_images(self.images, DATA_SEED, tell),
             data,
+            progress,
         )
         pixels = torch.from_numpy(arrays["images"]).reshape(self.images, -1, 1).to(device)
         labels = torch.from_numpy(arrays["labels"]).long().to(device)
