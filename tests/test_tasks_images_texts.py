@@ -151,6 +151,28 @@ def test_pairs_are_read_as_they_stand(tmp_path):
         task.prepare(CPU, tmp_path)
 
 
+@pytest.mark.parametrize("vocabulary", ["bytes", "characters"])
+def test_an_empty_document_has_a_step(tmp_path, vocabulary):
+    """Without one, its mean over steps is NaN, and so is all that is learned from it."""
+    write_aan(tmp_path)
+    (tmp_path / "new_aan_pairs.eval.tsv").write_text("1.0\ta\tb\tpaper\t\n")
+    batch = ready("lra_retrieval", tmp_path, vocabulary=vocabulary).batch("valid", 0, 1, 0, CPU)
+    assert batch.lengths is not None
+    assert batch.lengths.tolist() == [[5 + (vocabulary == "characters"), 1]]
+    assert batch.x[0, 1, 0] == (0 if vocabulary == "bytes" else 2)
+
+
+def test_an_empty_review_is_named(tmp_path):
+    for split in ("train", "test"):
+        for label in ("neg", "pos"):
+            folder = tmp_path / "aclImdb" / split / label
+            folder.mkdir(parents=True)
+            (folder / "0_7.txt").write_text("fine")
+    (tmp_path / "aclImdb" / "test" / "pos" / "0_7.txt").write_text("")
+    with pytest.raises(DataError, match=r"the review test/pos/0_7.txt is empty"):
+        texts.imdb(tmp_path)
+
+
 def test_ragged_rows_of_any_shape():
     ragged = Ragged.of(np.arange(1, 11, dtype=np.uint8), np.array([3, 0, 7]), 5, CPU)
     tokens, lengths = ragged.padded(torch.tensor([[0, 1], [2, 0]]))
@@ -196,6 +218,13 @@ def test_wikitext_archive(tmp_path):
             archive.writestr(f"wikitext-103-raw/wiki.{split}.raw", f" = {split} = \n")
     expected = {s: f" = {s} = \n".encode() for s in ("train", "valid", "test")}
     assert texts.wikitext("wikitext103", tmp_path) == expected
+
+
+def test_wikitext_archive_of_something_else(tmp_path):
+    with zipfile.ZipFile(tmp_path / "wikitext-103-raw-v1.zip", "w") as archive:
+        archive.writestr("wikitext-103-raw/README", "nothing")
+    with pytest.raises(DataError, match=r"holds no wiki.train.*surnn data get wikitext103"):
+        texts.wikitext("wikitext103", tmp_path)
 
 
 def test_wikitext_folder(tmp_path):

@@ -41,7 +41,10 @@ def _imdb_files(path: Path) -> dict[str, Reviews]:
     for name, content in members(path, deep=True):
         parts = name.split("/")[-3:]
         if len(parts) == 3 and parts[0] in texts and parts[1] in ("neg", "pos"):
-            texts[parts[0]].append((int(parts[1] == "pos"), parts[2], content.read()))
+            text = content.read()
+            if not text:
+                raise DataError(f"{path}: the review {name} is empty; fetch it again")
+            texts[parts[0]].append((int(parts[1] == "pos"), parts[2], text))
     if not texts["train"] or not texts["test"]:
         raise DataError(f"{path} holds no train/pos, train/neg, test/pos, test/neg reviews")
     return {split: _join(sorted(found)) for split, found in texts.items()}
@@ -90,6 +93,11 @@ def wikitext(name: str, data: Path | None = None) -> dict[str, bytes]:
             parts = path.rsplit("/", 1)[-1].split(".")
             if len(parts) == 3 and parts[0] == "wiki" and parts[2] in ("raw", "tokens"):
                 texts[parts[1]] = content.read()
+    if not texts:
+        raise DataError(
+            f"{source} holds no wiki.train, wiki.valid or wiki.test (.raw or .tokens); delete it "
+            f"and fetch it again: surnn data get {name}"
+        )
     return texts
 
 

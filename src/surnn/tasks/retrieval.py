@@ -13,6 +13,8 @@ from .stored import Ragged, check_choice, keep, kept, row_numbers
 from .text import BinaryText, Characters, Vocabulary
 
 SPLITS: tuple[Literal["train", "valid", "test"], ...] = ("train", "valid", "test")
+EMPTY = b"\0"
+"""What an empty document is read as: without a step there is no state to compare."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class LraRetrieval(BinaryText):
 
     Args:
         max_length: longest document; LRA's is 4000.
-        vocabulary: ``"bytes"`` as they are (0 never occurs and pads), or the ``"characters"`` of
-            the training documents and an end token, as S4 has it.
+        vocabulary: ``"bytes"`` as they are (0 never occurs and pads; an empty document is one 0),
+            or the ``"characters"`` of the training documents and an end token, as S4 has it.
     """
 
     max_length: int = 4000
@@ -76,6 +78,7 @@ class LraRetrieval(BinaryText):
             characters = Characters(texts[:training], 1, self.max_length)
             object.__setattr__(self, "_vocabulary", characters.size)
             return characters.flat(texts)
+        texts = [text or EMPTY for text in texts]
         lengths = np.array([len(text) for text in texts], np.int64)
         return np.frombuffer(b"".join(texts), np.uint8), lengths
 
