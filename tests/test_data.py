@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,10 +20,11 @@ import numpy as np
 import pytest
 
 from surnn.cli import main
-from surnn.data import SETS, DataError, download, find, need, registry, where
+from surnn.data import SETS, DataError, download, find, need, registry, sounds, where
 from surnn.data.archives import members, npz, reading
 from surnn.data.images import _cifar_batch
 from surnn.data.registry import DataSet, Layout, Remote
+from tiny_sets import add, wav
 
 CONTENT = bytes(range(256)) * 4000  # about 1 MB
 MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()
@@ -243,20 +245,77 @@ def test_get_list_and_where(server, tmp_path, monkeypatch, capsys):
     assert table.count("missing") == len(SETS) - 1
 
 
-def test_of_large_archives_only_the_members_in_use_stay(server, tmp_path):
+@pytest.fixture
+def large(server) -> DataSet:
+    """An archive of which two members are wanted."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for name in ("a/_background_noise_/hiss.wav", "a/yes/1.wav", "../../evil.wav"):
+        for name in ("a/noise/hiss.wav", "a/yes/1.wav", "../../evil.wav", "a/noise/hum.wav"):
             info = tarfile.TarInfo(name)
             info.size = 4
             archive.addfile(info, io.BytesIO(b"wave"))
     server.content = packed.getvalue()
-    entry = DataSet(
-        "toy", "", "", "", (remote(server.address, checksum=None),), (),
-        unpack=("_background_noise_/*.wav",),
+    return DataSet(
+        "toy", "", "", "", (remote(server.address, checksum=None),), (), ("kept",),
+        unpack=("noise/hiss.wav", "noise/hum.wav"),
     )  # fmt: skip
-    assert download.get(entry, tmp_path) == ["file.bin"]
-    assert [p.name for p in tmp_path.iterdir()] == ["hiss.wav"]
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(p.relative_to(folder).as_posix() for p in folder.glob("**/*"))
+
+
+def test_of_large_archives_only_the_members_in_use_stay(large, tmp_path):
+    assert download.get(large, tmp_path) == ["file.bin"]
+    assert names_in(tmp_path) == ["kept", "kept/hiss.wav", "kept/hum.wav"]
+
+
+def test_unpacking_that_is_broken_off_leaves_no_half_a_set(large, tmp_path, monkeypatch):
+    """And the archive is not fetched again."""
+
+    def killed(source, target, size):
+        if target.name.endswith("hum.wav"):
+            raise KeyboardInterrupt
+        target.write(source.read())
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfileobj", killed)
+        with pytest.raises(KeyboardInterrupt):
+            download.get(large, tmp_path)
+    assert not (tmp_path / "kept").exists()
+    assert (tmp_path / "file.bin").exists()
+    (tmp_path / "kept.part" / "odd.wav").write_bytes(b"of an older try")
+    download.get(large, tmp_path)
+    assert names_in(tmp_path) == ["kept", "kept/hiss.wav", "kept/hum.wav"]
+
+
+def test_an_archive_that_lacks_a_member_is_named(large, tmp_path):
+    entry = replace(large, unpack=("noise/hiss.wav", "noise/howl.wav"))
+    with pytest.raises(DataError, match=r"file.bin lacks noise/howl.wav; is it the right file"):
+        download.get(entry, tmp_path)
+    assert names_in(tmp_path) == ["file.bin"]
+
+
+@pytest.mark.parametrize("name", ["speech_commands_noise", "aan"])
+def test_what_is_unpacked_is_found_only_whole(tmp_path, monkeypatch, name):
+    entry, folder = SETS[name], where.cache_folder() / name
+    folder.mkdir(parents=True)
+    with tarfile.open(folder / "all.tar", "w") as archive:
+        for member in entry.unpack:
+            archive.addfile(tarfile.TarInfo(f"release/{member}"))
+    download.unpack(folder / "all.tar", entry.unpack, folder / entry.folders[0])
+    assert need(name).folder == folder / entry.folders[0]
+    for path in need(name).paths:
+        path.rename(tmp_path / "away")
+        assert find(name) is None
+        (tmp_path / "away").rename(path)
+
+
+def test_all_noises_are_needed(tmp_path):
+    with tarfile.open(tmp_path / "speechcommands_background_noise.tar.xz", "w:xz") as archive:
+        add(archive, "_background_noise_/white_noise.wav", wav(np.zeros(9), 16_000))
+    with pytest.raises(DataError, match=r"lacks the recordings doing_the_dishes.*surnn data get"):
+        sounds.noise(tmp_path)
 
 
 def test_unknown_names_are_listed(capsys):

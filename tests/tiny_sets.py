@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from surnn.data import SETS, texts
 from surnn.data import ecg as ecg_files
-from surnn.data import texts
 from surnn.tasks import ecg, load_task
 from surnn.tasks import enwik8 as enwik8_task
 from surnn.tasks.base import Batch, Split, Task, order
@@ -101,8 +101,8 @@ def write_sounds(folder: Path) -> None:
             path = folder / "recordings" / f"{digit}_ann_{take}.wav"
             path.write_bytes(wav(samples, 8000))
     (folder / "_background_noise_").mkdir()
-    for name in ("white_noise", "pink_noise"):
-        path = folder / "_background_noise_" / f"{name}.wav"
+    for name in SETS["speech_commands_noise"].layouts[0].files:
+        path = folder / "_background_noise_" / name
         path.write_bytes(wav(generator.normal(0, 3000, 80_000), 16_000))
 
 

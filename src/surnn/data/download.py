@@ -5,7 +5,6 @@ they belong to, so that a file that has changed in the meantime is not glued to 
 """
 
 import errno
-import fnmatch
 import hashlib
 import http.client
 import os
@@ -38,7 +37,7 @@ def get(entry: DataSet, folder: Path, report: Report | None = None) -> list[str]
         if remote.checksum is None:
             unverified.append(remote.name)
         if entry.unpack:
-            unpack(path, entry.unpack)
+            unpack(path, entry.unpack, folder / entry.folders[0])
             path.unlink()
     return unverified
 
@@ -68,21 +67,25 @@ def fetch(remote: Remote, folder: Path, report: Report) -> Path:
     return target
 
 
-def unpack(archive: Path, patterns: tuple[str, ...]) -> None:
-    """Write the members that match beside the archive, under their last names."""
-    found = 0
+def unpack(archive: Path, endings: tuple[str, ...], target: Path) -> None:
+    """Write the members whose names end so into the folder ``target``, which is there with all of
+    them or not at all."""
+    part = target.with_name(f"{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)  # of a try that was broken off
+    part.mkdir()
+    lost = set(endings)
     with reading(archive):
         for name, content in members(archive):
-            if not any(fnmatch.fnmatch(name, f"*{pattern}") for pattern in patterns):
+            if (ending := next((e for e in lost if f"/{name}".endswith(f"/{e}")), None)) is None:
                 continue
-            target = archive.parent / name.rsplit("/", 1)[-1]
-            part = target.with_name(f"{target.name}.part")
-            with part.open("wb") as out:
+            with (part / name.rsplit("/", 1)[-1]).open("wb") as out:
                 shutil.copyfileobj(content, out, _BLOCK)
-            os.replace(part, target)
-            found += 1
-    if not found:
-        raise DataError(f"{archive} holds none of {', '.join(patterns)}; is it the right file?")
+            lost.remove(ending)
+    if lost:
+        shutil.rmtree(part)
+        raise DataError(f"{archive} lacks {', '.join(sorted(lost))}; is it the right file?")
+    shutil.rmtree(target, ignore_errors=True)
+    part.rename(target)
 
 
 class _Refused(Exception):

@@ -48,7 +48,8 @@ class DataSet:
     folders: tuple[str, ...] = ()
     """Sub-folders to look in, besides the folder itself and the one of the set's name."""
     unpack: tuple[str, ...] = ()
-    """Of a large archive, the members to keep (patterns); the archive goes afterwards."""
+    """Of a large archive, the members to keep (ends of their names), in the first of ``folders``;
+    the archive goes afterwards."""
 
     @property
     def size(self) -> int:
@@ -66,6 +67,13 @@ _MNIST_MIRRORS = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
 )
 _CIFAR = "cifar-10-batches-py/"
+_NOISE = tuple(
+    f"{name}.wav"
+    for name in (
+        "white_noise", "pink_noise", "doing_the_dishes", "dude_miaowing", "exercise_bike",
+        "running_tap",
+    )
+)  # fmt: skip
 _AAN = tuple(f"new_aan_pairs.{split}.tsv" for split in ("train", "eval", "test"))
 
 
@@ -242,11 +250,11 @@ _ALL = (
             ),
         ),
         layouts=(
-            Layout("folder", ("white_noise.wav", "pink_noise.wav")),
+            Layout("folder", _NOISE),
             Layout("packed", ("speechcommands_background_noise.tar.xz",)),
         ),
         folders=("_background_noise_", "SpeechCommands/speech_commands_v0.02/_background_noise_"),
-        unpack=("*_background_noise_/*.wav",),
+        unpack=tuple(f"_background_noise_/{name}" for name in _NOISE),
     ),
     DataSet(
         name="mitbih",

@@ -55,6 +55,12 @@ def noise(data: Path | None = None) -> dict[str, np.ndarray]:
             for name, content in members(source)
             if name.endswith(".wav")
         }
+    lost = {Path(name).stem for name in found.entry.layouts[0].files} - recordings.keys()
+    if lost:
+        raise DataError(
+            f"{source} lacks the recordings {', '.join(sorted(lost))}; delete it and fetch it "
+            "again: surnn data get speech_commands_noise"
+        )
     return dict(sorted(recordings.items()))
 
 
