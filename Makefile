@@ -5,7 +5,7 @@ BIN := .venv/bin
 # One thread a process: tests are many and small, and run in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-gpu check format bench bench-gpu clean
+.PHONY: help demo test test-engine test-gpu check format bench bench-gpu clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -16,6 +16,9 @@ demo: .venv/ready ## train SuGRU and GRU side by side on Copying Memory (under t
 test: .venv/ready ## run all tests; the GPU kernels in Triton's interpreter, on tiny shapes
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
 	TRITON_INTERPRET=1 $(ONE_THREAD) $(BIN)/python -m pytest -n auto tests/test_triton.py
+
+test-engine: .venv/ready ## the C engine at length: 100,000 and 10^7 steps, hostile files, valgrind
+	$(ONE_THREAD) $(BIN)/python tests/engine_long.py
 
 test-gpu: ## run all that needs a GPU, with the Python that has CUDA: make test-gpu PYTHON=python3
 	PYTHONPATH=src:$$PYTHONPATH $(ONE_THREAD) $(PYTHON) -m pytest -n 12 tests/test_cuda.py tests/test_triton.py tests/test_triton_gpu.py tests/test_train_gpu.py
@@ -35,7 +38,7 @@ bench-gpu: ## time training steps on a GPU, beside cuDNN: make bench-gpu PYTHON=
 bench: .venv/ready ## time a training step on this CPU: events, reference, nn.GRU
 	$(BIN)/python benchmarks/cpu_events.py
 
-.venv/ready: pyproject.toml
+.venv/ready: pyproject.toml setup.py $(wildcard csrc/*.[chi]*)
 	$(PYTHON) -c 'import sys; sys.exit("surnn needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet "$(TORCH)"

@@ -16,7 +16,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 LIBRARY = "surnn.libsurnn"
-SOURCES = sorted(str(p) for p in Path("csrc").glob("*.c") if p.name not in ("main.c", "fuzz.c"))
+SOURCES = sorted(str(p) for p in Path("csrc").glob("*.c") if p.name != "main.c")
 
 
 class BuildLibrary(build_ext):

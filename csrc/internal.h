@@ -88,7 +88,10 @@ recurrent_state surnn_recurrent_state(const operation *op, surnn_stream *stream)
 void surnn_tile_sizes(uint32_t lanes, uint32_t drives, uint32_t weights, uint32_t inputs,
                       uint32_t recurrent, uint64_t *input_bytes, uint64_t *recurrent_bytes);
 
-/* Operations; each returns whether its output changed. */
+/* A step: put the frame in, run all operations, count. */
+void surnn_take_frame(const surnn_model *m, surnn_stream *s, const float *frame);
+void surnn_run_operation(const surnn_model *m, surnn_stream *s, uint32_t index);
+/* Kinds of operations. The recurrent one returns whether its output changed. */
 void surnn_run_gate(const surnn_model *m, surnn_stream *s, const operation *op);
 int surnn_run_recurrent(const surnn_model *m, surnn_stream *s, const operation *op);
 void surnn_run_linear(const surnn_model *m, surnn_stream *s, const operation *op);

@@ -66,26 +66,28 @@ static void run_plain(const surnn_model *m, surnn_stream *s, const operation *op
     }
 }
 
-static void run_all(const surnn_model *m, surnn_stream *s) {
+void surnn_run_operation(const surnn_model *m, surnn_stream *s, uint32_t index) {
     uint64_t *version = (uint64_t *)(void *)at(s, m->versions);
-    uint64_t *seen = (uint64_t *)(void *)at(s, m->seen);
-    for (uint32_t i = 0; i < m->operations; i++, seen += 2) {
-        const operation *op = &m->op[i];
-        if (op->kind >= GATE_PERIODIC && op->kind <= GATE_LEVEL) {
-            surnn_run_gate(m, s, op);
-        } else if (op->kind == OP_RECURRENT) {
-            /* Version 0 has never been seen: the first step's output is new, whatever it is. */
-            if (surnn_run_recurrent(m, s, op) || !version[op->out]) version[op->out]++;
-        } else {
-            uint64_t second = op->kind == OP_ADD ? version[op->in2] : 0;
-            int same = seen[0] == version[op->in] && seen[1] == second;
-            if (same && op->kind != OP_MEAN && op->kind != OP_LEAK) continue;
-            run_plain(m, s, op);
-            s->done += op->macs;
-            seen[0] = version[op->in], seen[1] = second;
-            version[op->out]++;
-        }
+    uint64_t *seen = (uint64_t *)(void *)at(s, m->seen) + 2 * (size_t)index;
+    const operation *op = &m->op[index];
+    if (op->kind >= GATE_PERIODIC && op->kind <= GATE_LEVEL) {
+        surnn_run_gate(m, s, op);
+    } else if (op->kind == OP_RECURRENT) {
+        /* Version 0 has never been seen: the first step's output is new, whatever it is. */
+        if (surnn_run_recurrent(m, s, op) || !version[op->out]) version[op->out]++;
+    } else {
+        uint64_t second = op->kind == OP_ADD ? version[op->in2] : 0;
+        int same = seen[0] == version[op->in] && seen[1] == second;
+        if (same && op->kind != OP_MEAN && op->kind != OP_LEAK) return;
+        run_plain(m, s, op);
+        s->done += op->macs;
+        seen[0] = version[op->in], seen[1] = second;
+        version[op->out]++;
     }
+}
+
+static void run_all(const surnn_model *m, surnn_stream *s) {
+    for (uint32_t i = 0; i < m->operations; i++) surnn_run_operation(m, s, i);
     s->t++, s->steps++;
     s->all += m->macs;
 }
@@ -109,13 +111,17 @@ static void take_in(const surnn_model *m, surnn_stream *s, const void *input, si
     version[0]++;
 }
 
+void surnn_take_frame(const surnn_model *m, surnn_stream *s, const float *frame) {
+    take_in(m, s, frame, (size_t)m->input_size * 4);
+}
+
 surnn_status surnn_run(const surnn_model *m, surnn_stream *s, const float *frames, size_t steps,
                        float *out) {
     surnn_status status = check(m, s);
     if (status != SURNN_OK) return status;
     if (!frames || !out || m->takes_tokens) return SURNN_ARGUMENT;
     for (size_t i = 0; i < steps; i++) {
-        take_in(m, s, frames + i * m->input_size, (size_t)m->input_size * 4);
+        surnn_take_frame(m, s, frames + i * m->input_size);
         run_all(m, s);
         put_out(m, s, out + i * m->buffer[m->output].size);
     }

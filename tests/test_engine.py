@@ -185,6 +185,18 @@ def test_what_did_not_change_is_not_computed_again(tmp_path):
     assert stream.work.macs == second * per_product + first
 
 
+def test_parts_of_a_gru_are_timed_apart(tmp_path):
+    stream = loaded(surnn.SuGRU(2, 32, 2, gate=surnn.Rhythm(granularity=16)), tmp_path)
+    x = np.random.default_rng(0).normal(size=(50, 2))
+    out, seconds = stream.engine.time_parts(x)
+    assert np.abs(out - stream.run(x)).max() < 1e-6
+    assert set(seconds) == {"reset", "update", "candidate", "state", "rest", "clock"}
+    assert all(0 < value < 60 for value in seconds.values())
+    single = loaded(surnn.SuGRU(2, 8, gate="rhythm"), tmp_path)
+    with pytest.raises(surnn.EngineError, match="shared by 4 units or more"):
+        single.engine.time_parts(x)
+
+
 def test_not_a_number_reaches_open_units_only(tmp_path):
     layer = surnn.SuGRU(2, 8, gate=surnn.EveryN(2, granularity="layer"))
     x = torch.randn(6, 2)

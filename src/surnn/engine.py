@@ -41,6 +41,13 @@ class _Work(ctypes.Structure):
     )  # fmt: skip
 
 
+class _Parts(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_double)
+        for name in ("reset", "update", "candidate", "state", "rest", "clock")
+    )
+
+
 class Work(NamedTuple):
     """What a stream has cost."""
 
@@ -89,6 +96,7 @@ def library() -> ctypes.CDLL:
         "work_done": (pointer, pointer),
         "gates": (pointer, pointer, number, pointer),
         "hidden": (pointer, pointer, number, pointer),
+        "time_parts": (pointer, pointer, size, pointer, pointer),
     }
     for name, arguments in signatures.items():
         getattr(lib, f"surnn_{name}").argtypes = arguments
@@ -141,6 +149,22 @@ class Engine:
     def stream(self) -> "Stream":
         """A stream before its first step."""
         return Stream(self)
+
+    def time_parts(self, frames: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
+        """Outputs, and seconds of each part of a GRU, for benchmarks; see ``csrc/bench.h``.
+
+        ``reset``, ``update``, ``candidate``, ``state`` and ``rest``, computed one after another,
+        and ``clock``: what reading the clock took in all of them. A new stream runs over
+        ``frames`` [T, input_size].
+        """
+        frames = np.ascontiguousarray(frames, np.float32).reshape(-1, self.input_size)
+        out, parts = np.empty((len(frames), self.output_size), np.float32), _Parts()
+        where = frames.ctypes.data, len(frames), out.ctypes.data, ctypes.byref(parts)
+        _check(
+            library().surnn_time_parts(self._model, *where),
+            "it takes GRUs with float32 weights whose gates are shared by 4 units or more: ",
+        )
+        return out, {name: getattr(parts, name) for name, _ in _Parts._fields_}
 
     def __del__(self) -> None:
         if getattr(self, "_model", None):

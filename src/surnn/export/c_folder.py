@@ -10,7 +10,7 @@ from .engine import Weights, engine_bytes
 SOURCES = Path(__file__).parents[1] / "csrc"
 """The engine's C files, as installed; in a source tree they are its folder ``csrc``."""
 SOURCE_TREE = Path(__file__).parents[3] / "csrc"
-LEFT_OUT = ("bench.c", "fuzz.c")
+LEFT_OUT = ("bench.c", "bench.h")
 
 
 def to_c_folder(model: nn.Module, folder: str | Path, weights: Weights = "float32") -> Path:

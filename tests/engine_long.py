@@ -1,0 +1,133 @@
+"""The engine at length: what takes too long for every change. Run by ``make test-engine``."""
+
+import argparse
+import os
+import resource
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import surnn
+from surnn.config import GateConfig, ModelConfig
+from surnn.export import to_engine
+from surnn.models import SequenceModel
+from surnn.tasks import Output, Tokens, Values
+
+SOURCES = Path(__file__).parents[1] / "csrc"
+GATES = {
+    "rhythm": surnn.Rhythm(rate=0.17, horizon=784, granularity=16),
+    "units": surnn.Rhythm(rate=0.17, horizon=784),
+    "input": surnn.InputGate(rate=0.2),
+}
+
+
+def many_steps(folder: Path, steps: int) -> None:
+    """Outputs within 1e-5 of Python's, gates the same at every step."""
+    for name, gate in GATES.items():
+        layer = surnn.SuGRU(4, 48, 2, gate=gate).eval()
+        stream = surnn.Engine(to_engine(layer, folder / "long.surnn")).stream()
+        x = torch.randn(steps, 4)
+        with torch.no_grad():
+            wanted = layer(x[:, None])[0][:, 0].numpy()
+        error = np.abs(stream.run(x) - wanted).max()
+        print(
+            f"{name}: {steps} steps, off by {error:.1e} at most, {stream.work.skipped:.0%} skipped"
+        )
+        assert error < 1e-5
+
+
+def far_clocks(folder: Path, steps: int) -> None:
+    """Gates of a clock at 10^9, against Python's."""
+    layer = surnn.SuGRU(1, 128, gate=surnn.Rhythm(rate=0.3, horizon=64)).eval()
+    stream = surnn.Engine(to_engine(layer, folder / "clock.surnn")).stream()
+    stream.clock = 10**9
+    wanted = layer.gates[0](10**9 + torch.arange(1, steps + 1)[:, None])[0].g[:, 0].detach().numpy()
+    for row in wanted:
+        stream.step([0.0])
+        assert np.array_equal(stream.gates(0), row), stream.clock
+    print(f"{wanted.size} gates from t = 10^9 on are Python's")
+
+
+def no_growth(folder: Path, steps: int) -> None:
+    """A stream runs on in the memory it began with."""
+    layer = surnn.SuGRU(1, 16, gate=surnn.Rhythm(rate=0.1, horizon=784, granularity=16)).eval()
+    stream = surnn.Engine(to_engine(layer, folder / "growth.surnn")).stream()
+    x = np.random.default_rng(0).random((100_000, 1)).astype(np.float32)
+    stream.run(x)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(steps // len(x)):
+        stream.run(x)
+    growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(f"{stream.clock} steps, {growth} kB more memory")
+    assert growth < 2048  # of Python itself; 10^7 steps of one byte each would be ten thousand
+
+
+def models(folder: Path) -> list[Path]:
+    """Small models that have every operation in them."""
+    kinds = [
+        ("clocks", "sugru", GateConfig("rhythm", horizon=5, frequencies=3), {"heads": 2}),
+        ("warped", "sulstm", GateConfig("warped", horizon=5, frequencies=3, bins=3), {}),
+        ("each", "surnn", GateConfig("warped", horizon=5, frequencies=3, per_unit=True), {}),
+        ("spiking", "susnn", GateConfig("fixed_random"), {"adaptation_goes_on": True}),
+        ("input", "sugru", GateConfig("input", hidden=3), {"norm": "batch", "pool": "mean"}),
+        ("ssm", "sugru", GateConfig("ssm", modes=3), {"norm": "rms", "glu": "gelu"}),
+        ("level", "surnn", GateConfig("threshold", source="layer"), {"expand": 2, "groups": 2}),
+        ("table", "sugru", GateConfig("table", horizon=5), {"block": "feedforward"}),
+    ]
+    files = []
+    for name, kind, gate, options in kinds:
+        for weights in ("float32", "int8"):
+            given = Tokens(5) if name == "table" else Values(2)
+            config = ModelConfig(kind=kind, width=12, layers=1, **options)  # type: ignore[arg-type]
+            model = SequenceModel(config, gate, given, Output(3, "sequence"), 5).eval()
+            files.append(to_engine(model, folder / f"{name}-{weights}.surnn", weights))  # type: ignore[arg-type]
+    return files
+
+
+def hostile_files(folder: Path, tries: int) -> None:
+    """Damaged files under sanitizers; no crash, no leak, nothing undefined."""
+    sources = [str(p) for p in SOURCES.glob("*.c") if p.name != "main.c"]
+    fuzzer = str(Path(__file__).with_name("engine_fuzz.c"))
+    build = ["gcc", "-g", "-I", str(SOURCES), *sources, fuzzer, "-lm", "-o"]
+    checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    subprocess.run([*build, folder / "fuzz", "-O1", *checks], check=True)
+    settings = {"ASAN_OPTIONS": "allocator_may_return_null=1"}
+    for simd in ("best", "avx2", "generic", "scalar"):
+        for file in models(folder):
+            _run([folder / "fuzz", str(tries), file], simd, settings)
+    print(f"{tries} damaged copies of each of {len(models(folder))} files: no harm done")
+    if shutil.which("valgrind") is None:
+        print("valgrind is not installed: left out")
+        return
+    subprocess.run([*build, folder / "plain", "-O1"], check=True)
+    check = ["valgrind", "-q", "--error-exitcode=1", "--leak-check=full"]
+    for file in models(folder):  # valgrind knows no AVX-512
+        _run([*check, folder / "plain", "40", file], "avx2", {})
+    print("valgrind found nothing")
+
+
+def _run(command: list, simd: str, settings: dict[str, str]) -> None:
+    environment = {**os.environ, **settings, "SURNN_SIMD": simd}
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+
+
+def main() -> None:
+    """All of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tries", type=int, default=2000, help="damaged copies of each file")
+    tries = parser.parse_args().tries
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        hostile_files(folder, tries)
+        far_clocks(folder, 20_000)
+        many_steps(folder, 100_000)
+        no_growth(folder, 10_000_000)
+
+
+if __name__ == "__main__":
+    main()
