@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from surnn.baselines import Attention, DiagonalSSM, MinGRU, TorchRecurrent
 from surnn.baselines.attention import rotate
+from surnn.layers import SuGRU, SuLSTM, SuRNN
 
 WIDTH = 8
 MIXERS = {
@@ -88,6 +89,35 @@ def test_chrono_biases_are_the_published_ones(kind):
     if kind == "lstm":
         assert torch.equal(bias.pop("write"), -gates[1])
     assert not any(b.any() for b in bias.values())
+
+
+@pytest.mark.parametrize(("kind", "keeps"), [("gru", 1), ("lstm", 1), ("rnn", None)])
+def test_they_start_as_our_layers_do(kind, keeps):
+    """A comparison of updates, not of initial weights."""
+    width, features = 64, 300
+    layer = TorchRecurrent(kind, features, width).layer
+    ours = {"gru": SuGRU, "lstm": SuLSTM, "rnn": SuRNN}[kind](features, width)
+    for weights in (layer, ours):
+        assert weights.weight_ih_l0.var().item() == pytest.approx(1 / features, rel=0.05)
+        assert weights.weight_ih_l0.abs().max() <= (3 / features) ** 0.5
+        blocks = weights.weight_hh_l0.unflatten(0, (-1, width))
+        identity = torch.eye(width).expand_as(blocks)
+        torch.testing.assert_close(blocks @ blocks.mT, identity, rtol=0, atol=1e-5)
+        assert not torch.equal(blocks[0], blocks[-1]) or kind == "rnn"
+    bias = (layer.bias_ih_l0 + layer.bias_hh_l0).unflatten(0, (-1, width))
+    for gate, value in enumerate(bias):
+        assert (value == (1 if gate == keeps else 0)).all()
+
+
+def test_the_bias_of_1_keeps():
+    """z and f are those that carry the state on: with all else silent, sigma(1) of it stays."""
+    for kind, state in (("gru", (torch.ones(1, 1, 8),)), ("lstm", (torch.ones(1, 1, 8),) * 2)):
+        layer = TorchRecurrent(kind, 3, 8)
+        with torch.no_grad():
+            layer.layer.weight_hh_l0.zero_()
+            layer.layer.weight_ih_l0.zero_()
+        _, new = layer.step(torch.zeros(1, 3), state)
+        torch.testing.assert_close(new[-1], torch.ones(1, 1, 8) / (1 + math.exp(-1)))
 
 
 def test_an_rnn_has_no_chrono_biases():

@@ -1,9 +1,12 @@
 """torch's own recurrent layers (cuDNN on a GPU)."""
 
+import math
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+
+from ..layers.weights import orthogonal
 
 LAYERS = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 
@@ -11,33 +14,44 @@ LAYERS = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 class TorchRecurrent(nn.Module):
     """One layer of ``nn.GRU``, ``nn.LSTM`` or ``nn.RNN``.
 
+    It starts as surnn's own layers do, not as weakly as torch's: unit-variance input weights, an
+    orthogonal recurrent block for each gate, zero biases. Only the gate that keeps (z of a GRU,
+    f of an LSTM) has a bias of 1: there is no other that would tell such a layer to hold on.
+
     Args:
         kind: which.
         features: size of the input.
         width: units.
         chrono: start the gates so that units remember for 1 to this many steps (Tallec and
-            Ollivier, 2018): without it, nothing tells such a layer to hold on.
+            Ollivier, 2018), in place of that bias.
     """
 
     def __init__(
         self, kind: Literal["gru", "lstm", "rnn"], features: int, width: int, chrono: int = 0
     ) -> None:
         super().__init__()
+        if chrono and kind == "rnn":
+            raise ValueError("chrono biases are of gates, and an RNN has none; use gru or lstm")
         self.layer = LAYERS[kind](features, width, batch_first=True)
-        if chrono:
-            if kind == "rnn":
-                raise ValueError("chrono biases are of gates, and an RNN has none; use gru or lstm")
-            self._hold_on(kind, width, chrono)
+        self._start(kind, features, width, chrono)
 
     @torch.no_grad()
-    def _hold_on(self, kind: str, width: int, longest: int) -> None:
-        bias = torch.empty(width).uniform_(1, max(longest - 1, 1)).log()
+    def _start(self, kind: str, features: int, width: int, longest: int) -> None:
+        bound = math.sqrt(3 / features)
+        nn.init.uniform_(self.layer.weight_ih_l0, -bound, bound)
+        blocks = self.layer.weight_hh_l0.unflatten(0, (-1, width))
+        blocks.copy_(orthogonal(len(blocks), width))
         self.layer.bias_hh_l0.zero_()
         self.layer.bias_ih_l0.zero_()
+        if kind == "rnn":
+            return
         # GRU: r, z, n, and z near 1 keeps. LSTM: i, f, g, o, and f near 1 keeps.
-        self.layer.bias_ih_l0[width : 2 * width] = bias
-        if kind == "lstm":
-            self.layer.bias_ih_l0[:width] = -bias
+        keep = torch.ones(width)
+        if longest:
+            keep.uniform_(1, max(longest - 1, 1)).log_()
+            if kind == "lstm":
+                self.layer.bias_ih_l0[:width] = -keep
+        self.layer.bias_ih_l0[width : 2 * width] = keep
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Padding comes last and the layer is causal, so lengths change nothing before it.
