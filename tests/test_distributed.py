@@ -16,7 +16,7 @@ from surnn.models import SequenceModel
 from surnn.runs import RunFolder
 from surnn.train import Trainer, pick_device
 from training import CONFIG, RAGGED, record, trainer, updates
-from two_processes import EQUAL
+from two_processes import BALANCED, EQUAL, aim
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
@@ -41,10 +41,7 @@ def test_two_processes_are_one_and_act_together(tmp_path):
     for name in ("plain", "sharded"):
         for found, expected in zip(record(tmp_path / name), record(tmp_path / "one"), strict=True):
             assert found.keys() == expected.keys()
-            # The log's update rates are those of the last part; those of evaluations of all.
-            but = {"kind", "update_rate_by_kind"}
-            but |= {"update_rate"} if found["kind"] == "train" else set()
-            for key in found.keys() - but:
+            for key in found.keys() - {"kind", "update_rate_by_kind"}:
                 assert found[key] == pytest.approx(expected[key], rel=1e-4), (name, key)
         weights, state = RunFolder.open(tmp_path / name).load("last")
         for key, value in one.model.state_dict().items():
@@ -82,6 +79,22 @@ def test_two_processes_are_one_and_act_together(tmp_path):
         weights, state = RunFolder.open(tmp_path / name).load("last")
         assert state["step"] == 2
         torch.testing.assert_close(weights, dict(good.model.state_dict()), rtol=1e-4, atol=1e-5)
+    one = trainer(config=BALANCED)
+    aim(one)
+    updates(one, 1)
+    targets = [layer.gates[0].target_rate for layer in one.updater.layers]
+    for name in ("penalised", "penalised sharded"):
+        first, second = told[name]
+        sides = [
+            a < t / 2 < b or b < t / 2 < a
+            for a, b, t in zip(first["own"], second["own"], targets, strict=True)
+        ]
+        assert any(sides), "rates are on one side of their targets: nothing is tested"
+        assert first["loss"] == pytest.approx(one.updater.read().loss, rel=1e-5)
+        assert first["rates"] == pytest.approx(one.updater.read().rates, rel=1e-5)
+        for key, parameter in one.model.named_parameters():
+            expected = torch.tensor(first["gradients"][key])
+            torch.testing.assert_close(expected, parameter.grad, rtol=1e-4, atol=1e-6)
     assert all("--model.norm layer" in process["text"] for process in told["batch norm"])
 
 

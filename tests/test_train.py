@@ -73,19 +73,25 @@ def test_a_loss_is_the_weighted_mean_over_parts(name, data):
 
 
 @pytest.mark.parametrize("task", [TASK, RAGGED], ids=["even", "ragged"])
-@pytest.mark.parametrize("penalty", [0.0, 1.0])
-def test_accumulated_parts_are_the_batch(task, penalty):
-    gate = GateConfig(rate=0.3, target_rate=0.1) if penalty else GateConfig(rate=0.3)
-    train = replace(BRIEF, rate_penalty=penalty)
-    config = RunConfig(task, replace(SMALL, dropout=0.0), gate, train)
+def test_accumulated_parts_are_the_batch(task):
+    model = replace(SMALL, dropout=0.0, block="stack")
+    config = RunConfig(task, model, GateConfig("input", mode="hard"), BRIEF)
     whole, parts = trainer(config=config), trainer(config=config, accumulate=4)
     for run in (whole, parts):
         updates(run, 2)
     first, second = whole.updater.read(), parts.updater.read()
     assert first.losses == pytest.approx(second.losses, rel=1e-5)
     assert first.norm == pytest.approx(second.norm, rel=1e-4)
+    assert first.rates == pytest.approx(second.rates, rel=1e-5)
     for a, b in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_a_rate_penalty_is_of_a_whole_batch():
+    gate = GateConfig(rate=0.3, target_rate=0.1)
+    train = replace(BRIEF, accumulate=4, rate_penalty=1.0)
+    with pytest.raises(ValueError, match=r"rate_penalty .* leave out train\.accumulate"):
+        RunConfig(TASK, SMALL, gate, train)
 
 
 def test_a_batch_that_cannot_be_divided():

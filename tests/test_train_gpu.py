@@ -52,8 +52,11 @@ def test_a_captured_run_is_the_run(tmp_path, changes):
     """Losses, gradient norms, learning rates and update rates, with evaluations in between."""
     train = {k: v for k, v in changes.items() if k != "ragged"}
     task = Copying(delay=20, variable="ragged" in changes)  # lengths vary, the shape does not
+    parts: dict[str, Any] = {"task": task}
+    if "accumulate" in changes:  # parts know no rate of the whole batch
+        parts["gate"], train["rate_penalty"] = GateConfig(rate=0.2), 0.0
     for name, captured in (("eager", False), ("graph", True)):
-        run = trainer(tmp_path / name, options({"task": task}, cuda_graph=captured, **train))
+        run = trainer(tmp_path / name, options(parts, cuda_graph=captured, **train))
         run.fit()
         assert isinstance(run.updater._run, Captured) == captured
         if captured:

@@ -22,10 +22,17 @@ from training import BRIEF, RAGGED, SMALL
 EQUAL = RunConfig(
     RAGGED,
     replace(SMALL, layers=2, dropout=0.0),
-    GateConfig(rate=0.3, target_rate=0.1),
-    replace(BRIEF, steps=6, accumulate=2, rate_penalty=1.0, evaluation_batches=3, weight_decay=0.1),
+    GateConfig(rate=0.3),
+    replace(BRIEF, steps=6, accumulate=2, evaluation_batches=3, weight_decay=0.1),
 )
 """Nothing in it is random, parts have unequal weights, and three batches are not for two."""
+BALANCED = RunConfig(
+    RAGGED,
+    replace(SMALL, layers=2, dropout=0.0),
+    GateConfig("input", rate=0.3, mode="hard", target_rate=0.3),
+    replace(BRIEF, rate_penalty=1.0),
+)
+"""Each process's update rate is off its target, to one side or the other."""
 RANDOM = RunConfig(
     RAGGED, SMALL, GateConfig(rate=0.3, mode="sampled"), replace(BRIEF, steps=6, log_every=4)
 )
@@ -143,6 +150,32 @@ def not_finite(shard: bool) -> dict:
         Copying.loss = original
 
 
+def penalised(shard: bool) -> dict:
+    """Gradients of an update, and its rates."""
+    run = start(ROOT / f"penalised {shard}", BALANCED, shard=shard)
+    aim(run)
+    run._update()
+    own = run.updater.rates.tolist()
+    reading = run.updater.read()
+    gradients = {
+        name: getattr(p.grad, "full_tensor", lambda p=p: p.grad)().tolist()
+        for name, p in run.model.named_parameters()
+    }
+    return {"own": own, "rates": reading.rates, "loss": reading.loss, "gradients": gradients}
+
+
+def aim(run: Trainer) -> None:
+    """Targets between the rates of the first batch's halves, near that of the whole."""
+    batch = run._make_batch(0)
+    with torch.no_grad():
+        halves = []
+        for rows in (slice(0, 4), slice(4, 8)):
+            run.model(batch.x[rows], batch.lengths[rows])
+            halves.append([layer.update_rate.item() for layer in run.updater.layers])
+    for layer, first, second in zip(run.updater.layers, *halves, strict=True):
+        layer.gates[0].target_rate = (first + second) / 2 + 1e-3
+
+
 def batch_norm() -> dict:
     try:
         Trainer(replace(EQUAL, model=replace(SMALL, norm="batch")), world=WORLD)
@@ -165,6 +198,8 @@ if __name__ == "__main__":
         "late": late,
         "not finite": lambda: not_finite(False),
         "not finite sharded": lambda: not_finite(True),
+        "penalised": lambda: penalised(False),
+        "penalised sharded": lambda: penalised(True),
         "batch norm": batch_norm,
     }
     told = {name: WORLD.gather(scene()) for name, scene in scenes.items()}

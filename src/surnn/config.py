@@ -242,7 +242,7 @@ class TrainConfig:
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: autocast, on a GPU; gates and states stay float32."""
     accumulate: int = 1
-    """Parts that a batch is taken in."""
+    """Parts that a batch is taken in, one after another; not with rate_penalty."""
     evaluate_every: int = 200
     """Updates between evaluations on the validation set."""
     evaluation_batches: int | None = None
@@ -303,6 +303,11 @@ class RunConfig:
             raise ValueError("train.rate_penalty pulls towards gate.target_rate: set both")
         if gate.target_rate is not None and not train.rate_penalty:
             raise ValueError("gate.target_rate is pulled at by train.rate_penalty: set both")
+        if train.rate_penalty and train.accumulate > 1:
+            raise ValueError(
+                "train.rate_penalty is of the whole batch's update rate, which accumulated parts "
+                "do not know of each other: leave out train.accumulate (several processes do)"
+            )
         if train.anneal is not None and not gate.sampled:
             raise ValueError("train.anneal hardens sampled gates: set gate.mode to sampled too")
         if train.gate_learning_rate is not None and not gate.learned:

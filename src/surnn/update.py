@@ -30,7 +30,7 @@ class Reading(NamedTuple):
     norm: float
     """Loss and gradient norm of the last update, or of the one that was not finite."""
     rates: list[float]
-    """Update rates of the layers in this pass."""
+    """Update rates of the layers in the last update, over the whole batch."""
     lost: bool
     """Whether there was one that was not finite."""
 
@@ -109,7 +109,7 @@ class Updater:
     def read(self) -> Reading:
         """The numbers; waits for the device."""
         own = torch.stack((self.losses, self.loss, self.norm, self.lost)).double()
-        rates = self.world.sum(self.rates.double()) / self.world.size
+        rates = self.world.sum(self.rates.double())
         done, losses, loss, norm, lost, *rates = torch.cat(
             (self.done.double()[None], own, rates)
         ).tolist()
@@ -135,19 +135,20 @@ class Updater:
             buffer.copy_(torch.where(self.lost > 0, old, buffer))
         self.losses.add_(torch.where(self.lost > 0, 0.0, loss))
         self.done.add_(self.lost == 0)
-        if self.layers:
-            self.rates.copy_(layer_rates(self.layers))
 
     def _backward(self, whole: Batch) -> Tensor:
         """Gradients of the whole batch's loss, in all processes, and that loss."""
         parts = self.train.accumulate
         total = torch.zeros((), device=self.device)
+        self.rates.zero_()
         for part in range(parts):
             batch = rows(whole, part, parts, self.world)
             with self.world.accumulating(self.wrapped, part + 1 < parts):
                 loss = self._loss(batch, whole)
                 (loss * self.world.size).backward()  # gradients are averaged over processes
             total = total + loss.detach()
+            if self.layers:
+                self.rates.add_(layer_rates(self.layers) * share_of_steps(batch, whole))
         return self.world.sum(total)
 
     def _loss(self, batch: Batch, whole: Batch) -> Tensor:
@@ -158,32 +159,47 @@ class Updater:
         if batch is not whole:
             loss = loss * (self.task.weight(batch) / self.task.weight(whole))
         if self.train.rate_penalty:
-            penalty = torch.stack([layer.rate_penalty() for layer in self.layers]).sum()
-            loss = loss + self.train.rate_penalty * share_of_steps(batch, whole) * penalty
+            loss = loss + self.train.rate_penalty * self._rate_penalty(batch, whole)
         return loss
+
+    def _rate_penalty(self, batch: Batch, whole: Batch) -> Tensor:
+        """What ``batch`` adds to |rate - target| of the whole batch, summed over gates.
+
+        Rates are summed over processes before they are compared with the target: parts on both
+        sides of it are no fault of the whole.
+        """
+        pairs = [
+            pair for layer in self.layers for pair in zip(layer.gates, layer._rates, strict=True)
+        ]
+        mine = torch.stack([rate for _, rate in pairs]) * share_of_steps(batch, whole)
+        all_of_them = mine + (self.world.sum(mine.detach()) - mine.detach())  # others' are given
+        penalty = torch.stack(
+            [gate.rate_penalty(rate) for (gate, _), rate in zip(pairs, all_of_them, strict=True)]  # type: ignore[operator]
+        ).sum()
+        return penalty - penalty.detach() * (1 - 1 / self.world.size)  # each process adds its share
 
 
 # ---------------------------------------------------------------------------- parts
 
 
 def parameter_groups(model: SequenceModel, config: RunConfig) -> list[dict[str, Any]]:
-    """Names of weights in three groups: matrices decay; vectors and gates do not; gates have a
-    learning rate of their own."""
+    """Names of weights in four groups: matrices decay; vectors and gates do not; gates have a
+    learning rate of their own; a weight's ``learning_rate_limit`` is kept, and it does not decay."""
     train = config.train
     of_gates = {id(p) for p in model.gate_parameters()}
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     gates = [name for name, p in trained.items() if id(p) in of_gates]
     rest = {name: p for name, p in trained.items() if id(p) not in of_gates}
-    matrices = [
-        name for name, p in rest.items() if p.dim() > 1 and not getattr(p, "is_dynamics", False)
-    ]
-    others = [name for name in rest if name not in set(matrices)]
+    slow = {name: p.learning_rate_limit for name, p in rest.items() if hasattr(p, "learning_rate_limit")}
+    matrices = [name for name, p in rest.items() if p.dim() > 1 and name not in slow]
+    others = [name for name in rest if name not in {*matrices, *slow}]
     rate = train.learning_rate
     gate_rate = rate if train.gate_learning_rate is None else train.gate_learning_rate
     groups = [
         {"params": matrices, "weight_decay": train.weight_decay, "full": rate},
         {"params": others, "weight_decay": 0.0, "full": rate},
         {"params": gates, "weight_decay": 0.0, "full": gate_rate},
+        {"params": [*slow], "weight_decay": 0.0, "full": min((rate, *slow.values()))},
     ]
     return [group for group in groups if group["params"]]
 
