@@ -2,13 +2,17 @@
 
 import json
 import math
+import sys
 import time
+import types
 from dataclasses import replace
 from itertools import pairwise
+from typing import ClassVar
 
 import pytest
 import torch
 
+from surnn.cli import main
 from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
 from surnn.evaluate import autocast, evaluate
 from surnn.runs import RunError, RunFolder
@@ -283,6 +287,32 @@ def test_a_killed_run_counts_the_time_that_it_had(tmp_path):
     assert more.seconds >= 2.4
 
 
+def cut_short(run: Trainer, monkeypatch) -> dict:
+    """The evaluation that a run is due, ended after its first batch."""
+    shown: list[dict] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "_may_evaluate_on", lambda: False)
+        patch.setattr(run.reporter, "update", lambda step, values: shown.append(values))
+        run._evaluate()
+    return shown[-1]
+
+
+def test_an_evaluation_that_is_cut_says_so_and_does_not_count_as_the_best(tmp_path, monkeypatch):
+    run = trainer(tmp_path / "run", evaluation_batches=None)
+    updates(run, 1)
+    assert cut_short(run, monkeypatch)["sequences"] == "8/1000"
+    assert run.folder.metrics()[-1]["of"] == 1000
+    assert run.folder.load("best")[1]["step"] == 1  # better than none
+    assert run.best is None
+    run.step, run.best = 2, -1.0
+    cut_short(run, monkeypatch)
+    assert run.folder.load("best")[1]["step"] == 1
+    assert (run.best, run.since_best) == (-1.0, 0)
+    run.config = replace(run.config, train=replace(run.config.train, evaluation_batches=1))
+    assert "of" not in run._evaluate()
+    assert run.folder.load("best")[1]["step"] == 2
+
+
 def test_the_last_evaluation_is_cut_at_the_end_of_the_time(monkeypatch):
     run = trainer(steps=100_000, minutes=0.5 / 60, evaluate_every=100_000, evaluation_batches=None)
     original = Copying.score
@@ -294,6 +324,55 @@ def test_the_last_evaluation_is_cut_at_the_end_of_the_time(monkeypatch):
     monkeypatch.setattr(Copying, "score", slow)
     found = run.fit()
     assert 8 <= found["sequences"] < 1000
+    assert found["of"] == 1000
+
+
+# ---------------------------------------------------------------- TensorBoard
+
+
+class Board:
+    """As TensorBoard's writer is called."""
+
+    made: ClassVar[list["Board"]] = []
+
+    def __init__(self, folder: str, purge_step: int) -> None:
+        self.purge_step = purge_step
+        self.scalars: dict[tuple[str, int], float] = {}
+        self.made.append(self)
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        self.scalars[name, step] = value
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_tensorboard_is_told_of_every_layer_and_of_what_is_made_again(tmp_path, monkeypatch):
+    module = types.ModuleType("torch.utils.tensorboard")
+    module.SummaryWriter = Board  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    config = replace(CONFIG, model=replace(SMALL, layers=2))
+    run = trainer(tmp_path / "run", config, tensorboard=True)
+    updates(run, 3)
+    run.save()
+    again = resumed(tmp_path / "run", config, tensorboard=True, steps=4)
+    again.fit()
+    (board,) = Board.made
+    assert board.purge_step == 4
+    line = run.folder.metrics()[-1]
+    assert board.scalars["valid/update_rate/layer2", 4] == line["update_rate"][1]
+    by_kind = line["update_rate_by_kind"][0]
+    assert board.scalars["valid/update_rate_by_kind/layer1/delay", 4] == by_kind["delay"]
+    assert ("train/update_rate/layer1", 4) in board.scalars
+    assert ("train/loss", 4) in board.scalars
+
+
+def test_tensorboard_that_is_not_there_is_noticed_first(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    out = ["--out", str(tmp_path / "run"), "--train.device", "cpu"]
+    assert main(["train", "copying", "--train.tensorboard", *out]) == 2
+    assert "pip install surnn[log]" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 # ---------------------------------------------------------------- options

@@ -102,7 +102,8 @@ def evaluate(
     """Metric, loss and update rates over ``split`` (or its first ``batches``).
 
     The processes of ``world`` take batches in turn; all get the sums. ``go_on`` is asked after
-    each batch; when it says no, what has been seen is all that counts.
+    each batch; when it says no before the end, what has been seen is all that counts, and ``of``
+    says how many sequences there would have been.
     """
     world = world or World()
     size = task.size(split)
@@ -137,9 +138,11 @@ def evaluate(
     together = world.sum(torch.cat((seen, sums.flatten(), watch.sums.flatten()))).cpu()
     seen, own, gates = together.split((1, sums.numel(), watch.sums.numel()))
     pairs = zip(scores.items(), own.view(-1, 2), strict=True)
+    wanted = min(size, count * batch_size)
     return {
         **{name: Score(*pair.unbind(), root=score.root).value for (name, score), pair in pairs},
         "sequences": int(seen),
+        **({"of": wanted} if int(seen) < wanted else {}),
         **watch.told(gates),
     }
 

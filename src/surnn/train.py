@@ -6,6 +6,7 @@ was killed and resumed is, on the CPU, bit for bit the run that was not.
 
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -93,13 +94,15 @@ class Trainer:
         self.model = model.to(self.device)
         self.updater = Updater(self.model, config, self.world)
         self.batches = Ahead(self._make_batch, self.device)
-        self.board = self._open_board()
+        self._board_class = board_class() if config.train.tensorboard else None
+        self.board: Any = None
         self.step = 0
         self.seconds = 0.0
         """Of all sessions."""
         self.starting = 0.0
         """Seconds of first updates, in which kernels are compiled."""
         self.best: float | None = None
+        """Metric of the best whole evaluation."""
         self.since_best = 0
         self.logged = 0
         self.evaluated = 0
@@ -134,16 +137,14 @@ class Trainer:
     def keep(self, folder: RunFolder) -> None:
         """Keep the record in ``folder`` from now on."""
         self.folder = folder
-        self.board = self._open_board()
 
-    def _open_board(self) -> Any:
-        if not self.config.train.tensorboard or self.folder is None or not self.world.first:
-            return None
-        try:
-            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
-        except ImportError as error:
-            raise ValueError("tensorboard is not installed: pip install surnn[log]") from error
-        return SummaryWriter(str(self.folder.path))
+    def _open_board(self) -> None:
+        if self._board_class is None or self.folder is None or not self.world.first:
+            return
+        if self.board is not None:
+            self.board.close()
+        # What a killed process had written past the checkpoint will be made again.
+        self.board = self._board_class(str(self.folder.path), purge_step=self.step + 1)
 
     # ------------------------------------------------------------ the loop
 
@@ -160,6 +161,7 @@ class Trainer:
                 self.folder.lock()
                 self.folder.change(config_to_dict(self.config))
                 self.folder.forget_after(self.step, self.evaluated)
+        self._open_board()
         while self._notes:
             self.reporter.message(self._notes.pop(0))
         result: dict[str, Any] = {}
@@ -274,12 +276,18 @@ class Trainer:
         self.seconds = time.perf_counter() - self._begin
         value = found[self.task.metric]
         self.evaluated = self.step
-        self.since_best += 1
-        if self._is_better(value):
-            self.best, self.since_best = value, 0
-            self._save_best(value)
+        shown = {f"valid {self.task.metric}": value}
+        if "of" in found:  # the time is over; a part of the set compares with no other evaluation
+            shown["sequences"] = f"{found['sequences']}/{found['of']}"
+            if self.best is None:
+                self._save_best(value)
+        else:
+            self.since_best += 1
+            if self._is_better(value):
+                self.best, self.since_best = value, 0
+                self._save_best(value)
         self._record("valid", found)
-        self.reporter.update(self.step, {f"valid {self.task.metric}": value})
+        self.reporter.update(self.step, shown)
         return found
 
     def _is_better(self, value: float) -> bool:
@@ -292,9 +300,8 @@ class Trainer:
             if self.folder is not None and self.world.first:
                 self.folder.log(kind=kind, step=self.step, **values)
         if self.board is not None:
-            for name, value in values.items():
-                if isinstance(value, float):
-                    self.board.add_scalar(f"{kind}/{name}", value, self.step)
+            for name, value in scalars(values):
+                self.board.add_scalar(f"{kind}/{name}", value, self.step)
 
     # ------------------------------------------------------------ stopping and going on
 
@@ -368,6 +375,27 @@ class Trainer:
             self.board.close()
         if self.folder is not None:
             self.folder.unlock()
+
+
+def board_class() -> Any:
+    """TensorBoard's writer, which need not be installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
+    except ImportError as error:
+        raise ValueError("tensorboard is not installed: pip install surnn[log]") from error
+    return SummaryWriter
+
+
+def scalars(values: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """Single numbers by name; those of layers as ``update_rate/layer1``, and by kind below it."""
+    for name, value in values.items():
+        if isinstance(value, list):
+            layers = {f"layer{number}": each for number, each in enumerate(value, 1)}
+            yield from ((f"{name}/{below}", each) for below, each in scalars(layers))
+        elif isinstance(value, dict):
+            yield from ((f"{name}/{below}", each) for below, each in scalars(value))
+        elif isinstance(value, float):
+            yield name, value
 
 
 def pick_device(wanted: str, world: World) -> torch.device:

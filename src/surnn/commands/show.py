@@ -151,6 +151,8 @@ def describe(values: dict[str, Any]) -> str:
     for name, value in values.items():
         if name == "update_rate":
             words.append(f"updates {sum(value) / len(value):.1%}")
+        elif isinstance(value, str):
+            words.append(f"({value} {name})")
         elif name not in UNTOLD and isinstance(value, float):
             words.append(f"{name.replace('_', ' ')} {value:.4g}")
     return "  ".join(words)

@@ -117,8 +117,11 @@ def _tell(trainer: "Trainer", result: dict[str, Any]) -> None:
     from .show import say  # noqa: PLC0415 (rich)
 
     metric = trainer.task.metric
-    if result and trainer.best is not None:
-        say(f"valid {metric} {result[metric]:.4g}, best {trainer.best:.4g}")
+    if result:
+        told = f"valid {metric} {result[metric]:.4g}"
+        if "of" in result:
+            told += f" on {result['sequences']} of {result['of']} sequences"
+        say(told + (f", best {trainer.best:.4g}" if trainer.best is not None else ""))
     if trainer.folder is not None:
         path = trainer.folder.path
         say(f"kept in {path}")
