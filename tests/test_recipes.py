@@ -1,5 +1,7 @@
 """Recipes: whole, buildable without data, and of the sizes that the protocols state."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ from surnn.models import SequenceModel
 from surnn.recipes import RECIPES
 from surnn.tasks import Tokens, Values
 from surnn.tasks.mackey_glass import MackeyGlass
+from surnn.update import parameter_groups
 
 
 def build(config: RunConfig) -> SequenceModel:
@@ -81,6 +84,53 @@ def test_gates_add_what_the_protocol_says():
     assert parameters("psmnist-stepwise", gates=False) == 596_234
     assert parameters("psmnist-stepwise") - 596_234 == 2 * 131_328
     assert parameters("mackey-glass-10", gates=False) == 49_729
+
+
+BESIDE = [
+    *(f"{task}-{kind}" for task in ("smnist", "psmnist", "scifar")
+      for kind in ("gru", "lstm", "mingru")),
+    *(f"lra-{task}-{kind}" for task in ("listops", "text", "retrieval", "image", "pathfinder")
+      for kind in ("gru", "mingru")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_others_have_as_many_parameters_and_say_how_large_their_state_is(name):
+    ours, kind = name.rsplit("-", 1)
+    assert parameters(name) == pytest.approx(parameters(ours), rel=0.08)
+    assert f"a state of {RECIPES[name]().model.width}" in RECIPES[name].about
+    assert "512" in RECIPES[name].about
+    assert RECIPES[name]().model.kind == kind
+    (first, *_) = build(RECIPES[ours]()).selective_layers()
+    assert first.hidden_size == 512
+
+
+def test_of_selective_copy_all_have_a_state_of_256():
+    (first, *_) = build(RECIPES["selective-copy"]()).selective_layers()
+    assert first.hidden_size == 256
+    for kind in ("gru", "lstm", "mingru"):
+        assert RECIPES[f"selective-copy-{kind}"]().model.width == 256
+        assert "state of the same size" in RECIPES[f"selective-copy-{kind}"].about
+
+
+def test_the_arenas_state_space_models_keep_s4s_rates():
+    """The rest at the task's own rate, steps and A at 1e-3 without decay."""
+    for task, rate in (("listops", 0.01), ("retrieval", 0.002), ("image", 0.004)):
+        config = RECIPES[f"lra-{task}-s4d"]()
+        groups = parameter_groups(build(config), config)
+        full = {name: group["full"] for group in groups for name in group["params"]}
+        decay = {name: group["weight_decay"] for group in groups for name in group["params"]}
+        slow = [name for name in full if name.endswith(("log_step", "log_decay", "frequency"))]
+        assert len(slow) == 3 * config.model.layers
+        assert {full.pop(name) for name in slow} == {1e-3}
+        assert {decay[name] for name in slow} == {0.0}
+        assert set(full.values()) == {rate}
+
+
+def test_a_limit_does_not_raise_a_rate():
+    config = RECIPES["lra-listops-s4d"]()
+    config = replace(config, train=replace(config.train, learning_rate=1e-4))
+    assert {group["full"] for group in parameter_groups(build(config), config)} == {1e-4}
 
 
 @pytest.mark.parametrize(

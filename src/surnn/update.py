@@ -183,14 +183,15 @@ class Updater:
 
 
 def parameter_groups(model: SequenceModel, config: RunConfig) -> list[dict[str, Any]]:
-    """Names of weights in four groups: matrices decay; vectors and gates do not; gates have a
-    learning rate of their own; a weight's ``learning_rate_limit`` is kept, and it does not decay."""
+    """Names of weights in four groups: matrices decay; vectors and gates do not, nor do weights
+    with a ``learning_rate_limit``, which is kept; gates have a learning rate of their own."""
     train = config.train
     of_gates = {id(p) for p in model.gate_parameters()}
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     gates = [name for name, p in trained.items() if id(p) in of_gates]
     rest = {name: p for name, p in trained.items() if id(p) not in of_gates}
-    slow = {name: p.learning_rate_limit for name, p in rest.items() if hasattr(p, "learning_rate_limit")}
+    limits = {name: getattr(p, "learning_rate_limit", None) for name, p in rest.items()}
+    slow = {name: limit for name, limit in limits.items() if limit is not None}
     matrices = [name for name, p in rest.items() if p.dim() > 1 and name not in slow]
     others = [name for name in rest if name not in {*matrices, *slow}]
     rate = train.learning_rate

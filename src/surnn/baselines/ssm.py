@@ -10,7 +10,8 @@ class DiagonalSSM(nn.Module):
     """One single-input system of ``modes`` complex modes for each channel.
 
     ``s' = A s + B u``, ``y = Re(C s) + D u``, A = -1/2 + iπn (S4D-Lin), discretised by zero-order
-    hold with a learned step for each channel. Whole sequences by FFT, streams by recurrence.
+    hold with a learned step for each channel. Whole sequences by FFT, streams by recurrence. As in
+    S4, steps and A are trained at 1e-3 at most and do not decay; the trainer sees to it.
 
     Args:
         width: channels in and out.
@@ -25,8 +26,8 @@ class DiagonalSSM(nn.Module):
         self.frequency = nn.Parameter(math.pi * torch.arange(modes).float().repeat(width, 1))
         self.read = nn.Parameter(torch.randn(width, modes, 2) * math.sqrt(0.5))
         self.skip = nn.Parameter(torch.randn(width))
-        for parameter in (self.log_decay, self.frequency):
-            parameter.is_dynamics = True  # type: ignore[attr-defined]  # weight decay would slow it
+        for parameter in (self.log_step, self.log_decay, self.frequency):
+            parameter.learning_rate_limit = 1e-3  # type: ignore[attr-defined]
 
     def _discrete(self) -> tuple[Tensor, Tensor]:
         """ΔA and C (exp(ΔA) - 1) / A, each [width, modes]."""

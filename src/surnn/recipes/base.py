@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from ..config import GateConfig, ModelConfig, ModelKind, RunConfig, TrainConfig
 
 Make = Callable[[], RunConfig]
 Shorten = Callable[[RunConfig], RunConfig]
@@ -80,6 +80,11 @@ NEAR = replace(CLOCK, surrogate="triangle", slope=2.0)
 WIDE = ModelConfig(layers=3, width=256, expand=2, dropout=0.1)
 """Residual blocks around 32 heads of 16."""
 
+AS_MANY: dict[ModelKind, int] = {"gru": 288, "lstm": 256, "mingru": 400}
+"""Widths at which blocks with these in them have as many parameters as ours of 256 around a state
+of 512 (within 8 %). Theirs are dense, ours in heads: a state of the same size would have a GRU
+three times the parameters."""
+
 
 def epochs(count: int, sequences: int, batch: int, **options: Any) -> TrainConfig:
     """Training for so many epochs, each followed by an evaluation and a checkpoint."""
@@ -93,6 +98,16 @@ def epochs(count: int, sequences: int, batch: int, **options: Any) -> TrainConfi
     )  # fmt: skip
 
 
+def as_many(config: RunConfig, kind: ModelKind) -> RunConfig:
+    """The same with another layer and as many parameters; of models like ``WIDE``."""
+    return config.beside(kind, width=AS_MANY[kind])
+
+
+def in_words(kind: ModelKind) -> str:
+    """What stands beside ours then."""
+    return f"as many parameters, a state of {AS_MANY[kind]} to our 512"
+
+
 def at_once(config: RunConfig) -> RunConfig:
     """The same with an update compiled and captured; for sequences that are all of one length."""
     return replace(config, train=replace(config.train, cuda_graph=True, compile=True))
@@ -100,7 +115,8 @@ def at_once(config: RunConfig) -> RunConfig:
 
 def frozen(config: RunConfig) -> RunConfig:
     """The same with the rhythms it began with."""
-    return replace(config, gate=replace(config.gate, frozen=True))
+    surrogate = {"surrogate": GateConfig.surrogate, "slope": GateConfig.slope}  # nothing is learned
+    return replace(config, gate=replace(config.gate, frozen=True, **surrogate))
 
 
 def sigmoid(config: RunConfig) -> RunConfig:

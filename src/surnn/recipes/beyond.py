@@ -30,7 +30,7 @@ def ecg_clock() -> RunConfig:
 
 @recipe()
 def ecg_gru() -> RunConfig:
-    """The same with GRUs."""
+    """The same with GRUs, as many units."""
     return ecg().beside("gru")
 
 
@@ -52,7 +52,7 @@ def spoken_digits_clock() -> RunConfig:
 
 @recipe()
 def spoken_digits_gru() -> RunConfig:
-    """The same with GRUs."""
+    """The same with GRUs, as many units."""
     return spoken_digits().beside("gru")
 
 
@@ -69,7 +69,7 @@ def enwik8() -> RunConfig:
 
 @recipe()
 def enwik8_gru() -> RunConfig:
-    """The same with GRUs."""
+    """The same with GRUs, as many units."""
     return enwik8().beside("gru")
 
 

@@ -1,4 +1,8 @@
-"""Selective Copy: Table 3. Full size is a body of 4096; some minutes are enough for 1024."""
+"""Selective Copy: Table 3. Full size is a body of 4096; some minutes are enough for 1024.
+
+The other recurrent layers have a state as large as ours, 256, in blocks as wide as that, and so
+several times the parameters: what is asked for is memory.
+"""
 
 from dataclasses import replace
 
@@ -31,25 +35,25 @@ def selective_copy_3_layers() -> RunConfig:
 
 @recipe(TABLE, "GRU, S4(2L)", 0.163, shorten=SHORTER)
 def selective_copy_gru() -> RunConfig:
-    """GRUs with a state of the same size, in the same blocks."""
+    """GRUs with a state of the same size, two layers."""
     return ours(2).beside("gru", width=256)
 
 
 @recipe(shorten=SHORTER)
 def selective_copy_gru_3_layers() -> RunConfig:
-    """GRUs, three layers."""
+    """GRUs with a state of the same size, three layers."""
     return ours(3).beside("gru", width=256)
 
 
 @recipe(shorten=SHORTER)
 def selective_copy_lstm() -> RunConfig:
-    """LSTMs, two layers."""
+    """LSTMs with a state of the same size, two layers."""
     return ours(2).beside("lstm", width=256)
 
 
 @recipe(shorten=SHORTER)
 def selective_copy_mingru() -> RunConfig:
-    """minGRUs, two layers."""
+    """minGRUs with a state of the same size, two layers."""
     return ours(2).beside("mingru", width=256)
 
 
