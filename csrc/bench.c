@@ -53,9 +53,8 @@ static void product(const surnn_model *m, surnn_stream *s, const operation *op, 
         size_t place = d * op->p[5] + i;
         const float *w = a->weights + place * rows * lanes;
         const float *bias = (const float *)op->data[1] + (i * (PRODUCTS + 1) + d) * lanes;
-        memcpy(a->input + place * lanes, bias, lanes * sizeof(float));
-        memset(a->recurrent + place * lanes, 0, lanes * sizeof(float));
         m->k->tile(a->input + place * lanes, w, x, op->n, 1, (int)lanes);
+        for (size_t u = 0; u < lanes; u++) a->input[place * lanes + u] += bias[u];
         m->k->tile(a->recurrent + place * lanes, w + op->n * lanes, h + tile[i].head * in_head,
                    in_head, 1, (int)lanes);
     }

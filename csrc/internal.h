@@ -94,6 +94,7 @@ void surnn_run_operation(const surnn_model *m, surnn_stream *s, uint32_t index);
 /* Kinds of operations. The recurrent one returns whether its output changed. */
 void surnn_run_gate(const surnn_model *m, surnn_stream *s, const operation *op);
 int surnn_run_recurrent(const surnn_model *m, surnn_stream *s, const operation *op);
-void surnn_run_linear(const surnn_model *m, surnn_stream *s, const operation *op);
+/* Returns the multiply-accumulates that it took. */
+uint64_t surnn_run_linear(const surnn_model *m, surnn_stream *s, const operation *op);
 
 #endif

@@ -32,11 +32,13 @@ typedef struct quantised {
 
 typedef struct kernels {
     const char *name;
-    /* sum[s * lanes + u] += sum over j < n of w[(j * S + s) * lanes + u] * x[j]; lanes 8 or 16. */
+    /* sum[s * lanes + u] = sum over j < n of w[(j * S + s) * lanes + u] * x[j]; lanes 8 or 16. */
     void (*tile)(float *sum, const float *w, const float *x, size_t n, int drives, int lanes);
-    /* sum[s] += sum over j < n of row s; rows are interleaved by 16, what is left over by its size. */
+    /* sum[s] = sum over j < n of row s; rows are interleaved by 16, what is left over by its size. */
     void (*row)(float *sum, const float *w, const float *x, size_t n, int drives);
-    /* The same with 8-bit weights. tile: n is a multiple of 4, w is [n / 4][S][lanes][4];
+    /* sum[u] = sum over i < n of w[j[i] * 16 + u] * x[i]: some columns of a tile of one product. */
+    void (*columns)(float *sum, const float *w, const uint32_t *j, const float *x, size_t n);
+    /* tile and row with 8-bit weights. tile: n is a multiple of 4, w is [n / 4][S][lanes][4];
      * row: n is a multiple of 64, w is [n / 64][S][64]. `sums` are those of each row's weights. */
     void (*tile8)(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
                   int drives, int lanes);

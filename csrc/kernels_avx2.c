@@ -25,7 +25,7 @@ static inline __attribute__((always_inline)) void tiles8(int32_t *sum, const int
     for (int i = 0; i < pieces; i++) {
         int32_t two[8];
         _mm256_storeu_si256((__m256i *)two, a[i]);
-        for (int u = 0; u < 4; u++) sum[4 * i + u] += two[2 * u] + two[2 * u + 1];
+        for (int u = 0; u < 4; u++) sum[4 * i + u] = two[2 * u] + two[2 * u + 1];
     }
 }
 
@@ -42,22 +42,31 @@ static void tile8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sum
     }
 }
 
-static void row8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
-                 int drives) {
-    __m256i a[4][2];
-    (void)sums;
-    for (int d = 0; d < 4; d++) a[d][0] = a[d][1] = _mm256_setzero_si256();
+static inline __attribute__((always_inline)) void rows8(int32_t *sum, const int8_t *w, quantised x,
+                                                        size_t n, const int drives) {
+    __m256i a[4];
+    for (int d = 0; d < drives; d++) a[d] = _mm256_setzero_si256();
     for (size_t j = 0; j < n; j += 64)
+#pragma GCC unroll 4
         for (int d = 0; d < drives; d++, w += 64)
+#pragma GCC unroll 4
             for (int i = 0; i < 4; i++) {
                 __m256i q = _mm256_loadu_si256((const __m256i *)(x.q + j + 16 * i));
-                a[d][i & 1] = _mm256_add_epi32(a[d][i & 1], PAIRS(w + 16 * i, q));
+                a[d] = _mm256_add_epi32(a[d], PAIRS(w + 16 * i, q));
             }
     for (int d = 0; d < drives; d++) {
-        int32_t eight[8];
-        _mm256_storeu_si256((__m256i *)eight, _mm256_add_epi32(a[d][0], a[d][1]));
-        for (int i = 0; i < 8; i++) sum[d] += eight[i];
+        __m128i four = _mm_add_epi32(_mm256_castsi256_si128(a[d]), _mm256_extracti128_si256(a[d], 1));
+        four = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+        sum[d] = _mm_cvtsi128_si32(four) + _mm_extract_epi32(four, 1);
     }
+}
+
+static void row8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
+                 int drives) {
+    (void)sums;
+    if (drives == 3) rows8(sum, w, x, n, 3);
+    else if (drives == 4) rows8(sum, w, x, n, 4);
+    else rows8(sum, w, x, n, 1);
 }
 
 #define OWN_INT8

@@ -36,7 +36,6 @@ static inline __attribute__((always_inline)) void tiles8(int32_t *sum, const int
     for (int i = 0; i < pieces; i++) {
         __m512i all = _mm512_add_epi32(_mm512_slli_epi32(high[i], 8), low[i]);
         all = _mm512_sub_epi32(all, _mm512_slli_epi32(_mm512_loadu_si512(sums + 16 * i), 15));
-        all = _mm512_add_epi32(all, _mm512_loadu_si512(sum + 16 * i));
         _mm512_storeu_si512(sum + 16 * i, all);
     }
 }
@@ -61,7 +60,6 @@ static inline __attribute__((always_inline)) void halves8(int32_t *sum, const in
         __m256i all = _mm256_add_epi32(_mm256_slli_epi32(high[i], 8), low[i]);
         __m256i offset = _mm256_loadu_si256((const __m256i *)(sums + 8 * i));
         all = _mm256_sub_epi32(all, _mm256_slli_epi32(offset, 15));
-        all = _mm256_add_epi32(all, _mm256_loadu_si256((const __m256i *)(sum + 8 * i)));
         _mm256_storeu_si256((__m256i *)(sum + 8 * i), all);
     }
 }
@@ -78,12 +76,14 @@ static void tile8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sum
     }
 }
 
-static void row8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
-                 int drives) {
+static inline __attribute__((always_inline)) void rows8(int32_t *sum, const int8_t *w, quantised x,
+                                                        const int32_t *sums, size_t n,
+                                                        const int drives) {
     __m512i high[4], low[4];
-    for (int d = 0; d < 4; d++) high[d] = low[d] = _mm512_setzero_si512();
+    for (int d = 0; d < drives; d++) high[d] = low[d] = _mm512_setzero_si512();
     for (size_t j = 0; j < n; j += 64) {
         __m512i h = _mm512_loadu_si512(x.high + j), l = _mm512_loadu_si512(x.low + j);
+#pragma GCC unroll 4
         for (int d = 0; d < drives; d++, w += 64) {
             __m512i weights = _mm512_loadu_si512(w);
             DOT(high[d], h, weights);
@@ -93,8 +93,15 @@ static void row8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums
     for (int d = 0; d < drives; d++) {
         __m512i all = _mm512_add_epi32(_mm512_slli_epi32(high[d], 8), low[d]);
         uint32_t total = (uint32_t)_mm512_reduce_add_epi32(all) - ((uint32_t)sums[d] << 15);
-        sum[d] = (int32_t)((uint32_t)sum[d] + total);
+        sum[d] = (int32_t)total;
     }
+}
+
+static void row8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
+                 int drives) {
+    if (drives == 3) rows8(sum, w, x, sums, n, 3);
+    else if (drives == 4) rows8(sum, w, x, sums, n, 4);
+    else rows8(sum, w, x, sums, n, 1);
 }
 
 #define OWN_INT8

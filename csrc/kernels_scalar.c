@@ -5,11 +5,13 @@
 
 static void tile(float *sum, const float *w, const float *x, size_t n, int drives, int lanes) {
     size_t width = (size_t)drives * (size_t)lanes;
+    memset(sum, 0, width * sizeof *sum);
     for (size_t j = 0; j < n; j++)
         for (size_t u = 0; u < width; u++) sum[u] += w[j * width + u] * x[j];
 }
 
 static void row(float *sum, const float *w, const float *x, size_t n, int drives) {
+    memset(sum, 0, (size_t)drives * sizeof *sum);
     for (size_t done = 0; done < n; done += 16) {
         size_t chunk = n - done < 16 ? n - done : 16;
         for (int s = 0; s < drives; s++, w += chunk)
@@ -17,10 +19,17 @@ static void row(float *sum, const float *w, const float *x, size_t n, int drives
     }
 }
 
+static void columns(float *sum, const float *w, const uint32_t *j, const float *x, size_t n) {
+    memset(sum, 0, 16 * sizeof *sum);
+    for (size_t i = 0; i < n; i++)
+        for (size_t u = 0; u < 16; u++) sum[u] += w[(size_t)j[i] * 16 + u] * x[i];
+}
+
 static void tile8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
                   int drives, int lanes) {
     size_t width = (size_t)drives * (size_t)lanes;
     (void)sums;
+    memset(sum, 0, width * sizeof *sum);
     for (size_t j = 0; j < n; j += 4)
         for (size_t u = 0; u < width; u++, w += 4)
             for (size_t i = 0; i < 4; i++) sum[u] += (int32_t)w[i] * x.q[j + i];
@@ -29,6 +38,7 @@ static void tile8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sum
 static void row8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
                  int drives) {
     (void)sums;
+    memset(sum, 0, (size_t)drives * sizeof *sum);
     for (size_t j = 0; j < n; j += 64)
         for (int s = 0; s < drives; s++, w += 64)
             for (size_t i = 0; i < 64; i++) sum[s] += (int32_t)w[i] * x.q[j + i];
@@ -136,5 +146,5 @@ static void mix(double *a, const double *wave, const double *weights, const doub
     }
 }
 
-const kernels surnn_kernels_scalar = {"scalar", tile, row, tile8, row8, quantise,
-                                      cell,     gelu, glu, norm,  waves, mix};
+const kernels surnn_kernels_scalar = {"scalar", tile, row, columns, tile8, row8, quantise,
+                                      cell,     gelu, glu, norm,    waves, mix};

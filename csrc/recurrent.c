@@ -1,25 +1,95 @@
 /* Products with weights: only those of open units. */
 #include "internal.h"
 
+#include <math.h>
 #include <string.h>
+
+/* A tile has 8 or more numbers, the products of a single unit are 1, 3 or 4: too few for a loop. */
+static void add(float *sum, const float *more, size_t width) {
+    if (width >= 8) {
+        for (size_t i = 0; i < width; i += 8)
+            for (size_t u = i; u < i + 8; u++) sum[u] += more[u];
+        return;
+    }
+    sum[0] += more[0];
+    if (width >= 3) sum[1] += more[1], sum[2] += more[2];
+    if (width == 4) sum[3] += more[3];
+}
+
+static void to_floats(float *sum, const int32_t *whole, const float *scales, float scale,
+                      size_t width) {
+    if (width >= 8) {
+        for (size_t i = 0; i < width; i += 8)
+            for (size_t u = i; u < i + 8; u++) sum[u] = (float)whole[u] * (scales[u] * scale);
+        return;
+    }
+    sum[0] = (float)whole[0] * (scales[0] * scale);
+    if (width >= 3) {
+        sum[1] = (float)whole[1] * (scales[1] * scale);
+        sum[2] = (float)whole[2] * (scales[2] * scale);
+    }
+    if (width == 4) sum[3] = (float)whole[3] * (scales[3] * scale);
+}
 
 /* ---------------------------------------------------------------- linear maps */
 
 static void linear_tile(const surnn_model *m, const operation *op, const uint8_t *w, const float *x,
                         quantised q, float scale, size_t inputs, size_t tile, float *sum) {
-    memset(sum, 0, 16 * sizeof *sum);
     if (op->p[1] == WEIGHTS_FLOAT32) {
         m->k->tile(sum, (const float *)(const void *)w, x, inputs, 1, 16);
         return;
     }
-    int32_t whole[16] = {0};
+    int32_t whole[16];
     const float *scales = (const float *)op->data[2] + tile * 16;
     m->k->tile8(whole, (const int8_t *)w, q, (const int32_t *)op->data[3] + tile * 16,
                 round_up(inputs, 4), 1, 16);
-    for (int u = 0; u < 16; u++) sum[u] = (float)whole[u] * (scales[u] * scale);
+    to_floats(sum, whole, scales, scale, 16);
 }
 
-void surnn_run_linear(const surnn_model *m, surnn_stream *s, const operation *op) {
+/* Of an input most of which is as it was, as a selective layer's output is, only the changes are
+ * multiplied and added. Rounding errors of these sums are swept out: at each step one tile, in turn,
+ * is computed anew. Returns how many numbers changed, or n + 1 if it is better to begin afresh. */
+static size_t find_changes(const float *x, float *old, size_t n, uint32_t *place, float *change) {
+    size_t count = 0;
+    int bad = 0;
+    for (size_t j = 0; j < n; j++) {
+        change[count] = x[j] - old[j];
+        place[count] = (uint32_t)j;
+        count += x[j] != old[j]; /* NaN too */
+        bad |= !(fabsf(x[j] - old[j]) <= 3.40282347e38f);
+    }
+    memcpy(old, x, n * sizeof *x);
+    return bad || count > n / 2 ? n + 1 : count;
+}
+
+static int add_changes(const surnn_model *m, surnn_stream *s, const operation *op, uint64_t *macs) {
+    uint32_t *own = (uint32_t *)(void *)at(s, op->state); /* begun?, next tile, then the input before */
+    uint32_t *place = (uint32_t *)(void *)at(s, m->scratch), begun = own[0];
+    float *change = (float *)(void *)(place + op->n), *y = numbers(m, s, op->out), sum[16];
+    const float *x = numbers(m, s, op->in), *bias = op->data[1];
+    size_t n = op->n, tiles = ((size_t)op->m + 15) / 16, next = own[1] % tiles;
+    size_t count = find_changes(x, (float *)(void *)(own + 2), n, place, change);
+    own[0] = 1;
+    if (begun != 1 || count > n) return 0;
+    own[1] = (uint32_t)(next + 1);
+    for (size_t tile = 0; tile < tiles; tile++) {
+        const float *w = (const float *)op->data[0] + tile * n * 16;
+        size_t first = tile * 16, lanes = op->m - first < 16 ? op->m - first : 16;
+        if (tile == next) {
+            m->k->tile(sum, w, x, n, 1, 16);
+            for (size_t u = 0; u < lanes; u++) y[first + u] = sum[u] + (bias ? bias[first + u] : 0.0f);
+        } else {
+            m->k->columns(sum, w, place, change, count);
+            for (size_t u = 0; u < lanes; u++) y[first + u] += sum[u];
+        }
+        *macs += lanes * (tile == next ? n : count);
+    }
+    return 1;
+}
+
+uint64_t surnn_run_linear(const surnn_model *m, surnn_stream *s, const operation *op) {
+    uint64_t macs = 0;
+    if (op->p[2] && add_changes(m, s, op, &macs)) return macs;
     size_t groups = op->p[0], inputs = op->n / groups, outputs = op->m / groups;
     size_t tiles = (outputs + 15) / 16, padded = round_up(inputs, 64);
     const float *x = numbers(m, s, op->in), *bias = op->data[1];
@@ -39,6 +109,7 @@ void surnn_run_linear(const surnn_model *m, surnn_stream *s, const operation *op
                 y[tile * 16 + u] = sum[u] + (bias ? bias[g * outputs + tile * 16 + u] : 0.0f);
         }
     }
+    return op->macs;
 }
 
 /* ---------------------------------------------------------------- recurrent layers */
@@ -101,17 +172,15 @@ static void product8(const step *st, float *sum, const uint8_t *w, quantised v, 
     const float *scales = (const float *)st->op->data[4] + place;
     const int32_t *sums = (const int32_t *)st->op->data[5] + place;
     int drives = (int)st->shape.drives;
-    for (size_t i = 0; i < st->width; i++) whole[i] = 0;
     if (st->lanes == 1)
         st->m->k->row8(whole, (const int8_t *)w, v, sums, round_up(n, 64), drives);
     else
         st->m->k->tile8(whole, (const int8_t *)w, v, sums, round_up(n, 4), drives, (int)st->lanes);
-    for (size_t i = 0; i < st->width; i++) sum[i] = (float)whole[i] * (scales[i] * scale);
+    to_floats(sum, whole, scales, scale, st->width);
 }
 
 static void product(const step *st, float *sum, const uint8_t *w, const float *x, size_t n) {
     const float *weights = (const float *)(const void *)w;
-    for (size_t i = 0; i < st->width; i++) sum[i] = 0.0f;
     if (st->lanes == 1) st->m->k->row(sum, weights, x, n, (int)st->shape.drives);
     else st->m->k->tile(sum, weights, x, n, (int)st->shape.drives, (int)st->lanes);
 }
@@ -128,7 +197,7 @@ static const float *input_part(step *st, size_t tile, const uint8_t *w, uint32_t
     }
     const float *bias = (const float *)st->op->data[1] +
                         tile * (st->shape.drives + st->shape.parameters) * st->lanes;
-    for (size_t i = 0; i < st->width; i++) sum[i] += bias[i];
+    add(sum, bias, st->width);
     st->own.input_at[tile] = st->input_version;
     st->s->done += (uint64_t)count * st->shape.drives * st->op->n;
     return sum;

@@ -46,7 +46,7 @@ static void run_plain(const surnn_model *m, surnn_stream *s, const operation *op
     float *y = numbers(m, s, op->out), eps;
     switch (op->kind) {
     case OP_EMBED: embed(m, s, op); break;
-    case OP_LINEAR: surnn_run_linear(m, s, op); break;
+    case OP_LINEAR: s->done += surnn_run_linear(m, s, op); break;
     case OP_NORM:
         memcpy(&eps, &op->p[1], 4);
         m->k->norm(y, x, op->data[0], op->data[1], op->n, eps, op->p[0] != 0);
@@ -80,7 +80,6 @@ void surnn_run_operation(const surnn_model *m, surnn_stream *s, uint32_t index) 
         int same = seen[0] == version[op->in] && seen[1] == second;
         if (same && op->kind != OP_MEAN && op->kind != OP_LEAK) return;
         run_plain(m, s, op);
-        s->done += op->macs;
         seen[0] = version[op->in], seen[1] = second;
         version[op->out]++;
     }

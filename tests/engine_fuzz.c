@@ -25,7 +25,7 @@ static uint32_t crc32_of(const uint8_t *p, size_t n) {
 /* Where damage is most telling: the header, and the tables at the end. */
 static size_t somewhere(size_t size) {
     switch (draw(4)) {
-    case 0: return draw(64);
+    case 0: return draw(size < 64 ? size : 64);
     case 1: return draw(size);
     default: {
         size_t tables = size < 6000 ? size : 6000;

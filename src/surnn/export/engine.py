@@ -114,7 +114,7 @@ class _Exporter:
         y = self._layer(_as_layer(block.mixer), self._norm(block.norm, x) if block.prenorm else x)
         if isinstance(block, Residual):
             y = file.add(Op.GELU, y, file.vector(file.buffers[y]))
-            y = self._linear(block.out, y)
+            y = self._linear(block.out, y, selective=True)
             if block.glu != "none":
                 y = file.add(Op.GLU, y, file.vector(width), numbers=[GLUS[block.glu]])
             return self._sum(block, x, y, block.norm)
@@ -128,10 +128,12 @@ class _Exporter:
         total = self.file.add(Op.ADD, x, self.file.vector(self.file.buffers[x]), y)
         return total if block.prenorm else self._norm(norm, total)
 
-    def _linear(self, module: nn.Linear, x: int, weights: int | None = None) -> int:
+    def _linear(
+        self, module: nn.Linear, x: int, weights: int | None = None, selective: bool = False
+    ) -> int:
         bias = None if module.bias is None else as_numpy(module.bias)
         kind = self.weights if weights is None else weights
-        return linear(self.file, x, as_numpy(module.weight), bias, kind)
+        return linear(self.file, x, as_numpy(module.weight), bias, kind, selective)
 
     def _norm(self, module: Norm, x: int) -> int:
         norm: Any = module.norm
@@ -159,11 +161,11 @@ class _Exporter:
                 x = self._projection(layer.up[index], x)
             x = self._recurrence(layer, suffix_of(index, 0), gate, x)
             if layer.expand > 1:
-                x = self._projection(layer.down[index], x)
+                x = self._projection(layer.down[index], x, selective=True)
         return x
 
-    def _projection(self, module: Any, x: int) -> int:
-        return linear(self.file, x, as_numpy(module.weight), None, self.weights)
+    def _projection(self, module: Any, x: int, selective: bool = False) -> int:
+        return linear(self.file, x, as_numpy(module.weight), None, self.weights, selective)
 
     def _recurrence(self, layer: SelectiveLayer, suffix: str, gate: tuple[int, int], x: int) -> int:
         weight, bias, recurrence, unit = (as_numpy(part) for part in layer._weights(suffix))

@@ -150,9 +150,17 @@ def _interleaved_rows(rows: np.ndarray) -> np.ndarray:
 
 
 def linear(
-    file: EngineFile, into: int, weight: np.ndarray, bias: np.ndarray | None, weights: int
+    file: EngineFile,
+    into: int,
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    weights: int,
+    selective: bool = False,
 ) -> int:
-    """A linear map with weight [out, in], or [groups, out, in] of a block-diagonal one."""
+    """A linear map with weight [out, in], or [groups, out, in] of a block-diagonal one.
+
+    ``selective`` says that most of its input stays as it was from step to step.
+    """
     blocks = weight[None] if weight.ndim == 2 else weight
     groups, outputs, _ = blocks.shape
     pieces: list[np.ndarray] = []
@@ -173,7 +181,8 @@ def linear(
         np.concatenate(sums).astype(np.int32) if sums else None,
     ]
     out = file.vector(groups * outputs)
-    return file.add(Op.LINEAR, into, out, numbers=[groups, weights], data=data)
+    changes = int(selective and groups == 1 and weights == FLOAT32)
+    return file.add(Op.LINEAR, into, out, numbers=[groups, weights, changes], data=data)
 
 
 def _padded(values: np.ndarray, size: int) -> np.ndarray:
