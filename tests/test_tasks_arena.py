@@ -5,14 +5,34 @@ from random import Random
 import numpy as np
 import pytest
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 
 from generated import CPU, get
 from surnn.tasks import listops_trees
 from surnn.tasks.listops import ListOps
 from surnn.tasks.listops_trees import MOST_ARGUMENTS, expressions, grow, lengths
 from surnn.tasks.pathfinder import Pathfinder
-from surnn.tasks.pathfinder_draw import ANGLE, DEGREES, LENGTH, TURNS, shrink
-from surnn.tasks.pathfinder_snakes import ADVANCE, TO_PIVOT, Scene, images, render, scenes
+from surnn.tasks.pathfinder_draw import (
+    ANGLE,
+    DEGREES,
+    LENGTH,
+    LINES,
+    MARKER,
+    REACH,
+    SIDE,
+    TURNS,
+    shrink,
+)
+from surnn.tasks.pathfinder_snakes import (
+    ADVANCE,
+    CONTRAST,
+    TO_PIVOT,
+    TURN_WEIGHTS,
+    Scene,
+    images,
+    render,
+    scenes,
+)
 from tiny_sets import in_stored_order
 
 # ---------------------------------------------------------------- listops
@@ -208,12 +228,50 @@ def ends_of_traces(scene: Scene, image: int) -> set[tuple[int, int]]:
     return {tuple(points[n]) for n, _ in traces}
 
 
-def test_labels_are_what_tracing_finds(scene):
-    """As one who looks at the picture does: from one marker along the dashes to the other."""
+def test_labels_are_what_tracing_the_scenes_paddles_finds(scene):
+    """From one marker along the paddles, as the scene lists them, to the other."""
     for image, label in enumerate(scene.labels):
         ends = ends_of_traces(scene, image)
         assert ends  # the snake is whole
         assert (tuple(scene.markers[image, 1]) in ends) == (label == 1)
+
+
+def seen_in(image: np.ndarray) -> tuple[list[tuple[int, int]], np.ndarray]:
+    """Places of markers, and where which paddles may be [32, 32, directions]: wherever no pixel is
+    darker than it would be under one."""
+    around, window = (
+        sliding_window_view(np.pad(a, REACH), (SIDE, SIDE)).reshape(32, 32, -1)
+        for a in (image, np.ones_like(image))
+    )
+    markers = np.argwhere((around >= MARKER * window).all(-1))
+    paddles = np.minimum(LINES * CONTRAST, 255).astype(np.uint8)
+    fits = (around[:, :, None] >= paddles * window[:, :, None]).all(-1)
+    return [tuple(marker) for marker in markers.tolist()], fits
+
+
+def ends_in_pixels(fits: np.ndarray, begin: tuple[int, int]) -> set[tuple[int, int]]:
+    """Where one comes to from ``begin`` by way of 13 further paddles, any that may be there."""
+    first = np.flatnonzero(fits[begin][:DEGREES])
+    traces = {(tuple(begin + TO_PIVOT[direction]), direction) for direction in first}
+    for _ in range(13):
+        ahead = [(pivot + ADVANCE[direction], direction) for pivot, direction in traces]
+        traces = {
+            (tuple(pivot), DEGREES + turn)
+            for pivot, direction in ahead
+            for turn in np.flatnonzero(TURN_WEIGHTS[direction])
+            if (head := pivot + TURNS[turn]).min() >= 0
+            and head.max() < 32
+            and fits[(*head, DEGREES + turn)]
+        }
+    return {tuple(pivot + TURNS[direction - DEGREES]) for pivot, direction in traces}
+
+
+def test_labels_are_what_tracing_the_pixels_finds(scene):
+    """The image alone: two circles, and whether dashes lead from one to the other."""
+    for image, label in zip(render(scene)[:40], scene.labels, strict=False):
+        (one, other), fits = seen_in(image)
+        joined = other in ends_in_pixels(fits, one) or one in ends_in_pixels(fits, other)
+        assert joined == (label == 1)
 
 
 def test_snakes_are_whole_and_clear_of_one_another(scene):
