@@ -143,3 +143,18 @@ surnn_status surnn_time_parts(const surnn_model *m, const float *frames, size_t 
     parts->clock = (double)steps * (5.0 * m->layers + 2.0) * time_of_clock();
     return status;
 }
+
+surnn_status surnn_time_steps(const surnn_model *m, const float *frames, size_t steps, float *out,
+                              double *seconds) {
+    surnn_stream *s = NULL;
+    if (!m || !frames || !out || !seconds || m->takes_tokens) return SURNN_ARGUMENT;
+    surnn_status status = surnn_stream_new(m, &s);
+    size_t size = m->buffer[m->output].size;
+    for (size_t i = 0; i < steps && status == SURNN_OK; i++) {
+        double begin = now();
+        status = surnn_step(m, s, frames + i * m->input_size, out + i * size);
+        seconds[i] = now() - begin;
+    }
+    surnn_stream_free(s);
+    return status;
+}

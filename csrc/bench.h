@@ -20,4 +20,9 @@ typedef struct surnn_parts {
 SURNN_API surnn_status surnn_time_parts(const surnn_model *model, const float *frames, size_t steps,
                                         float *out, surnn_parts *parts);
 
+/* Runs a new stream over frames[steps][input_size] as surnn_step does, and writes the seconds of each
+ * step. */
+SURNN_API surnn_status surnn_time_steps(const surnn_model *model, const float *frames, size_t steps,
+                                        float *out, double *seconds);
+
 #endif

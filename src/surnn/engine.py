@@ -97,6 +97,7 @@ def library() -> ctypes.CDLL:
         "gates": (pointer, pointer, number, pointer),
         "hidden": (pointer, pointer, number, pointer),
         "time_parts": (pointer, pointer, size, pointer, pointer),
+        "time_steps": (pointer, pointer, size, pointer, pointer),
     }
     for name, arguments in signatures.items():
         getattr(lib, f"surnn_{name}").argtypes = arguments
@@ -165,6 +166,14 @@ class Engine:
             "it takes GRUs with float32 weights whose gates are shared by 4 units or more: ",
         )
         return out, {name: getattr(parts, name) for name, _ in _Parts._fields_}
+
+    def time_steps(self, frames: np.ndarray) -> np.ndarray:
+        """Seconds of each step of a new stream over ``frames`` [T, input_size]."""
+        frames = np.ascontiguousarray(frames, np.float32).reshape(-1, self.input_size)
+        out, seconds = np.empty((len(frames), self.output_size), np.float32), np.empty(len(frames))
+        where = frames.ctypes.data, len(frames), out.ctypes.data, seconds.ctypes.data
+        _check(library().surnn_time_steps(self._model, *where), "it takes frames: ")
+        return seconds
 
     def __del__(self) -> None:
         if getattr(self, "_model", None):

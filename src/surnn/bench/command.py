@@ -1,4 +1,4 @@
-"""Time training steps on a GPU: surnn's layers against torch's (cuDNN).
+"""Time training steps on a GPU against torch's layers (cuDNN), or the C engine on a CPU.
 
 All contestants of a case take turns in one process, so that noise hits them alike; input
 projection and gate gradients are included. Results go to --out after every case.
@@ -6,6 +6,7 @@ projection and gate gradients are included. Results go to --out after every case
     surnn bench                                 the whole suite (a few minutes on an H200)
     surnn bench --suite quick --case 'gru-*'    some of it
     surnn bench --plot runs/bench/2026-01-31    draw the figures again
+    surnn bench engine                          streams in C: closed units, int8, torch, onnxruntime
 """
 
 import argparse
@@ -16,12 +17,13 @@ from pathlib import Path
 from ..cli import CommandError
 from .cases import SUITES, Case, select
 
-HELP = "time training steps on a GPU, against torch's layers"
-TURNS = {"full": 10, "quick": 5, "smoke": 2}
+HELP = "time training steps on a GPU, or the C engine, against torch's layers"
+TURNS = {"full": 10, "quick": 5, "smoke": 2, "engine": 25}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``surnn bench``."""
+    parser.add_argument("what", nargs="?", choices=("layers", "engine"), default="layers")
     parser.add_argument("--suite", choices=sorted(SUITES), help="default: full; smoke on a cpu")
     parser.add_argument(
         "--case", action="append", metavar="NAME", help="only this one; wildcards, many times"
@@ -47,6 +49,8 @@ def run(arguments: argparse.Namespace) -> None:
     """Measure, or with ``--plot`` draw what was measured."""
     if arguments.plot is not None:
         return _redraw(arguments.plot)
+    if arguments.what == "engine":
+        return _engine(arguments)
     suite = arguments.suite or ("smoke" if arguments.device == "cpu" else "full")
     cases = _chosen_cases(suite, arguments.case)
     _check_device(arguments.device, suite)
@@ -62,6 +66,20 @@ def run(arguments: argparse.Namespace) -> None:
         command=_command_line(arguments, suite),
     )
     return run_suite(cases, settings, out)
+
+
+def _engine(arguments: argparse.Namespace) -> None:
+    from ..engine import EngineError, library  # noqa: PLC0415
+
+    try:
+        library()
+    except EngineError as error:
+        raise CommandError(str(error)) from error
+    out, turns = _new_folder(arguments.out), arguments.turns or TURNS["engine"]
+    from . import engine  # noqa: PLC0415 (torch)
+
+    command = f"surnn bench engine --turns {turns} --seed {arguments.seed}"
+    engine.run(turns, arguments.seed, out, command)
 
 
 def _chosen_cases(suite: str, patterns: list[str] | None) -> list[Case]:

@@ -1,0 +1,52 @@
+"""The engine's benchmark runs, compares equals, and keeps what it found."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from surnn import AlwaysOpen, SuGRU
+from surnn.bench import engine
+from surnn.cli import main
+from surnn.engine import EngineError, library
+
+try:
+    library()
+except EngineError:
+    pytest.skip("the engine is not built", allow_module_level=True)
+
+
+def test_it_runs_and_keeps_what_it_found(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(engine, "STEPS", 40)
+    monkeypatch.setattr(engine, "WIDTH", 32)
+    threads = torch.get_num_threads()
+    assert main(["bench", "engine", "--turns", "2", "--out", str(tmp_path / "out")]) in (0, None)
+    assert torch.get_num_threads() == threads
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    records = {r["name"]: r for r in result["records"]}
+    half = records["engine, 50% closed, float32"]
+    assert half["sparsity"] == pytest.approx(0.5, abs=0.1)
+    assert half["macs_done"] == pytest.approx(1 - half["sparsity"], abs=0.1)
+    assert len(half["turns_us"]) == 2
+    assert all(r["p99_us"] >= r["p50_us"] > 0 for r in records.values() if "p50_us" in r)
+    exact = [r["difference"] for name, r in records.items() if name.endswith("float32")]
+    assert len(exact) == 5
+    assert max(exact) < 1e-5
+    assert set(result["parts"]) == {name for name in records if name.endswith("float32")}
+    assert (tmp_path / "out" / "engine.png").stat().st_size > 0
+    assert "candidate" in (tmp_path / "out" / "table.txt").read_text()
+    assert "engine, 83% closed, int8" in capsys.readouterr().out
+
+
+@torch.inference_mode()
+def test_rivals_compute_the_same(monkeypatch):
+    monkeypatch.setattr(engine, "WIDTH", 32)
+    layer = SuGRU(1, 32, 2, gate=AlwaysOpen())
+    frames = np.random.default_rng(0).random((30, 1), np.float32)
+    expected = layer(torch.from_numpy(frames)[:, None])[0][:, 0].numpy()
+    rivals, _ = engine.rivals(layer)
+    for rival in rivals:
+        np.testing.assert_allclose(rival.run(frames), expected, atol=1e-5, err_msg=rival.name)
+        if rival.each is not None:
+            assert len(rival.each(frames)) == 30
