@@ -18,8 +18,8 @@ SMALL = {
     "mackey_glass": {"length": 200, "series": 16, "horizons": (5, 9)},
 }
 MODELS = {
-    "sugru": (ModelConfig(layers=1, width=16, heads=2, pool="mean"), GateConfig(rate=0.05)),
-    "gru": (ModelConfig(kind="gru", layers=1, width=16, pool="mean"), GateConfig()),
+    "sugru": (ModelConfig(layers=1, width=16, heads=2), GateConfig(rate=0.05)),
+    "gru": (ModelConfig(kind="gru", layers=1, width=16), GateConfig()),
 }
 
 

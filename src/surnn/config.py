@@ -77,6 +77,12 @@ class GateConfig:
     """fixed_random: of its coins (0)."""
 
     def __post_init__(self) -> None:
+        shaped = (self.surrogate, self.slope) != (GateConfig.surrogate, GateConfig.slope)
+        if shaped and self.frozen and self.mode != "soft" and not self.sampled:
+            raise ValueError(
+                "gate.surrogate and gate.slope are for learning, and a frozen gate does not learn: "
+                f"leave them out, that is at {GateConfig.surrogate} and {GateConfig.slope:g}"
+            )
         if self.target_rate is not None and not self.learned:
             raise ValueError("a gate that is not learned keeps its rate: leave out target_rate")
 
@@ -167,6 +173,8 @@ class ModelConfig:
         for name in ("max_rate", "recompute"):
             if name in chosen and self.backend not in ("auto", "triton"):
                 raise ValueError(f"model.{name} is of the triton backend, not {self.backend}")
+        if self.tied_dropout and not self.dropout:
+            raise ValueError("model.tied_dropout is of model.dropout, which is 0: set both or none")
         if self.skip_drive is not None and self.backend != "onepass":
             raise ValueError("model.skip_drive is of model.backend onepass")
         if self.widths is not None and ("layers" in chosen or "width" in chosen):
@@ -241,6 +249,9 @@ class TrainConfig:
     """Shares of the updates between which sampled gates harden."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: autocast, on a GPU; gates and states stay float32."""
+    tf32: bool = True
+    """float32 products in TF32 on a GPU, a thousandth coarser and several times faster; in
+    evaluations too."""
     accumulate: int = 1
     """Parts that a batch is taken in, one after another; not with rate_penalty."""
     evaluate_every: int = 200
@@ -299,6 +310,11 @@ class RunConfig:
         gate, train = self.gate, self.train
         if self.model.kind not in OURS:
             self._check_without_gates()
+        if self.model.pool == "mean" and self.task.output.per == "step":
+            raise ValueError(
+                f"model.pool is for one prediction a sequence, and {self.task.name} wants one at "
+                "each step: leave it out"
+            )
         if train.rate_penalty and gate.target_rate is None:
             raise ValueError("train.rate_penalty pulls towards gate.target_rate: set both")
         if gate.target_rate is not None and not train.rate_penalty:

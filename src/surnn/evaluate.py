@@ -167,6 +167,23 @@ def autocast(device: torch.device, precision: str) -> Any:
     return torch.autocast(device.type, torch.bfloat16, enabled=half)
 
 
+@contextmanager
+def float32_products(device: torch.device, tf32: bool) -> Iterator[None]:
+    """TF32 in float32 products on a GPU, or not, while in here; in torch's own recurrent layers
+    too."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
 def layer_rates(layers: list[SelectiveLayer]) -> Tensor:
     """Update rates of the last forward pass: one number a layer, both directions together."""
     each = [layer.update_rate.view(layer.num_layers, -1).mean(1) for layer in layers]

@@ -16,7 +16,7 @@ from .checkpoints import random_states, restore, restore_random, whole_optimizer
 from .config import RunConfig
 from .data.where import find
 from .distributed import World
-from .evaluate import evaluate
+from .evaluate import evaluate, float32_products
 from .graphs import Ahead
 from .models import SequenceModel
 from .runs import RunError, RunFolder, config_to_dict
@@ -117,7 +117,7 @@ class Trainer:
         """Updates and seconds before this session."""
         self._used = 0.0
         self._saved: tuple[int, int] | None = None
-        self._notes: list[str] = []
+        self._notes = unused_here(config, self.device)
         if self.world.size > 1:  # dropout and sampled gates: each process draws its own
             torch.manual_seed(config.train.seed + 7919 * self.world.rank)
 
@@ -165,7 +165,7 @@ class Trainer:
         while self._notes:
             self.reporter.message(self._notes.pop(0))
         result: dict[str, Any] = {}
-        with self._signals:
+        with self._signals, float32_products(self.device, train.tf32):
             while True:
                 ended = self.step >= train.steps
                 untold = self.step > max(self.logged, self._session[0])
@@ -396,6 +396,20 @@ def scalars(values: dict[str, Any]) -> Iterator[tuple[str, float]]:
             yield from ((f"{name}/{below}", each) for below, each in scalars(value))
         elif isinstance(value, float):
             yield name, value
+
+
+def unused_here(config: RunConfig, device: torch.device) -> list[str]:
+    """Options that do nothing on this device, though they may on that of another session."""
+    if device.type == "cuda":
+        return []
+    model, chosen = config.model, []
+    if config.train.precision == "bfloat16":
+        chosen.append("train.precision bfloat16")
+    if model.max_rate is not None:
+        chosen.append("model.max_rate")
+    if model.recompute:
+        chosen.append("model.recompute")
+    return [f"of no use on the CPU: {', '.join(chosen)}"] if chosen else []
 
 
 def pick_device(wanted: str, world: World) -> torch.device:

@@ -79,6 +79,11 @@ class Updater:
                 f"process(es) and {self.train.accumulate} accumulated part(s); use a multiple of "
                 f"{parts}"
             )
+        if self.train.shard and self.world.size == 1:
+            raise ValueError(
+                "train.shard divides weights among processes, and there is one; start several with "
+                "torchrun, or use --train.no-shard"
+            )
         if self.train.cuda_graph and self.device.type != "cuda":
             raise ValueError("a CUDA graph needs a GPU; train without --train.cuda-graph")
         if self.train.cuda_graph and self.world.size > 1:
