@@ -165,7 +165,7 @@ class Engine:
             library().surnn_time_parts(self._model, *where),
             "it takes GRUs with float32 weights whose gates are shared by 4 units or more: ",
         )
-        return out, {name: getattr(parts, name) for name, _ in _Parts._fields_}
+        return out, {field[0]: getattr(parts, field[0]) for field in _Parts._fields_}
 
     def time_steps(self, frames: np.ndarray) -> np.ndarray:
         """Seconds of each step of a new stream over ``frames`` [T, input_size]."""

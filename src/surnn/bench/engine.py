@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch import nn
 
 from .. import AlwaysOpen, Engine, Rhythm, SuGRU
 from ..export import to_engine
+from ..export.engine import Weights
 from . import results
 from .jobs import explain
 
@@ -77,16 +78,18 @@ def measure(turns: int, seed: int, folder: Path) -> dict[str, Any]:
     torch.manual_seed(seed)
     frames = torch.rand(STEPS, 1).numpy()
     dense = SuGRU(1, WIDTH, LAYERS, gate=AlwaysOpen(granularity=GROUP))
-    contestants, engines = [], {}
+    contestants: list[Contestant] = []
+    engines: dict[str, Engine] = {}
     for sparsity in (0.0, *SPARSITIES):
         layer = dense if sparsity == 0 else masked(dense, sparsity)
         expected = layer(torch.from_numpy(frames)[:, None])[0][:, 0].numpy()
-        for weights in ("float32", "int8"):
+        for weights in get_args(Weights):
             engine = exported(layer, weights, folder)
             added = of_engine(engine, sparsity, weights, frames, expected)
             contestants.append(added)
             if weights == "float32":
                 engines[added.name] = engine
+    (simd,) = {engine.simd for engine in engines.values()}
     others, missing = rivals(dense)
     contestants += others
     for _ in track(range(turns), "turns", transient=True):
@@ -98,7 +101,7 @@ def measure(turns: int, seed: int, folder: Path) -> dict[str, Any]:
                 contestant.latencies += contestant.each(frames)
     parts = {name: parts_of(engine, frames, turns) for name, engine in engines.items()}
     return {
-        "environment": results.environment("cpu") | {"processor": processor(), "simd": engine.simd},
+        "environment": results.environment("cpu") | {"processor": processor(), "simd": simd},
         "steps": STEPS,
         "records": [summary(c) for c in contestants],
         "parts": parts,
@@ -114,7 +117,7 @@ def masked(dense: SuGRU, sparsity: float) -> SuGRU:
     return layer
 
 
-def exported(layer: SuGRU, weights: str, folder: Path) -> Engine:
+def exported(layer: SuGRU, weights: Weights, folder: Path) -> Engine:
     path = folder / f"{id(layer)}-{weights}.surnn"
     to_engine(layer, path, weights=weights)
     return Engine(path)
