@@ -9,24 +9,36 @@
 extern const kernels surnn_kernels_generic;
 #define HAS_GENERIC 1
 #if defined(__x86_64__)
+#include <cpuid.h>
 extern const kernels surnn_kernels_avx2, surnn_kernels_avx512;
 #define HAS_X86 1
 #endif
 #endif
 
-static const kernels *best(void) {
 #ifdef HAS_X86
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
-        return &surnn_kernels_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &surnn_kernels_avx2;
+/* What the processor has and the system saves when it switches programs. (The compilers' own
+ * __builtin_cpu_supports needs a library that not all of them bring.) */
+static const kernels *best_x86(void) {
+    unsigned a, b, c, d, state, high;
+    const unsigned fma_and_xsave = 1u << 12 | 1u << 27, avx2 = 1u << 5;
+    const unsigned f_bw_vl = 1u << 16 | 1u << 30 | 1u << 31, vnni = 1u << 11;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & fma_and_xsave) != fma_and_xsave) return NULL;
+    __asm__("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
+    if ((state & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & avx2)) return NULL;
+    if ((state & 0xe6) == 0xe6 && (b & f_bw_vl) == f_bw_vl && (c & vnni)) return &surnn_kernels_avx512;
+    return &surnn_kernels_avx2;
+}
+#endif
+
+static const kernels *best(void) {
+    const kernels *found = NULL;
+#ifdef HAS_X86
+    found = best_x86();
 #endif
 #ifdef HAS_GENERIC
-    return &surnn_kernels_generic;
-#else
-    return &surnn_kernels_scalar;
+    if (!found) found = &surnn_kernels_generic;
 #endif
+    return found ? found : &surnn_kernels_scalar;
 }
 
 const kernels *surnn_choose_kernels(void) {

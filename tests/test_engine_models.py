@@ -55,6 +55,16 @@ def test_kinds_in_blocks(kind, block, tmp_path):
     assert_streams(build(kind=kind, block=block, gate=gate), tmp_path, torch.randn(25, 3))
 
 
+def test_changes_that_are_added_up_do_not_drift(tmp_path):
+    model, x = build(wanted=Output(5, "step")), torch.randn(2000, 3)
+    x[700] *= 1e6  # a large change, and back
+    stream = loaded(model, tmp_path)
+    with torch.no_grad():
+        wanted = model(x[None])[0].numpy()
+    assert np.abs(stream.run(x) - wanted).max() < 1e-5
+    assert 0.3 < stream.work.skipped < 0.7  # blocks' linear maps too: gates are open at 0.4
+
+
 @pytest.mark.parametrize("prenorm", [True, False])
 @pytest.mark.parametrize("norm", ["layer", "batch", "rms"])
 @pytest.mark.parametrize("block", ["residual", "feedforward"])
