@@ -13,13 +13,11 @@ from surnn import cli
 from surnn.cli import main
 from surnn.commands import show
 from surnn.commands.configure import override, spelled_out, value_of, with_kinds
-from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from surnn.config import GateConfig, ModelConfig, TrainConfig
 from surnn.models import SequenceModel
 from surnn.recipes import RECIPES
-from surnn.recipes.base import Recipe
 from surnn.runs import RunFolder
 from surnn.tasks import TASKS
-from surnn.tasks.copying import Copying
 
 SIZES = [
     *("--task.delay", "5", "--model.width", "16", "--model.layers", "1"),
@@ -129,6 +127,13 @@ def test_eval_takes_other_options_of_the_task(run, capsys):
     assert noisy["task.noise"] == "uniform"
     assert noisy["loss"] != plain["loss"]
     assert evaluated(run, capsys, "--task.delay=30")["task.delay"] == 30
+    lines = [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    assert [line["overrides"] for line in lines] == [
+        {}, {"task.noise": "uniform"}, {"task.delay": 30},
+    ]  # fmt: skip
+    assert (lines[0]["split"], lines[0]["checkpoint"], lines[0]["step"]) == ("test", "best", 4)
+    assert lines[0]["metrics"]["loss"] == plain["loss"]
+    assert lines[0]["time"].startswith("20")
 
 
 def test_a_longer_task_keeps_the_clock_that_was_trained(run, capsys, monkeypatch):
@@ -164,45 +169,6 @@ def test_a_task_of_other_shapes_is_refused(tmp_path, capsys):
 
 
 # ---------------------------------------------------------------------------- recipes
-
-TINY = Recipe(
-    "tiny", lambda: RunConfig(Copying(delay=9), ModelConfig(width=16), GateConfig(rate=0.2)),
-    "A tiny run.", "Table 9", "suTiny", 0.5,
-    lambda config: RunConfig(Copying(delay=5), config.model, config.gate),
-)  # fmt: skip
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    monkeypatch.setitem(RECIPES, "tiny", TINY)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["tiny", "--budget", "10min"],
-        ["tiny", "--budget=10min"],
-        ["--budget", "10min", "tiny"],
-        ["--budget=10min", "tiny"],
-    ],
-    ids=str,
-)
-def test_reproduce_in_a_budget(tiny, tmp_path, capsys, arguments):
-    out = ["--out", str(tmp_path / "run"), *SIZES[6:]]
-    assert main(["reproduce", *arguments, *out]) == 0
-    config = config_of(tmp_path / "run")
-    assert (config["task"]["delay"], config["train"]["minutes"]) == (5, 10.0)
-    told = capsys.readouterr().out
-    assert "tiny: A tiny run. In the paper: suTiny, Table 9, 0.5." in told
-    assert "smaller, to fit the budget: delay 5 instead of 9" in told
-
-
-def test_reproduce_at_full_size(tiny, tmp_path):
-    out = ["--out", str(tmp_path / "run"), *SIZES[6:], "--model.kind", "gru"]
-    assert main(["reproduce", "tiny", *out]) == 0
-    config = config_of(tmp_path / "run")
-    assert (config["task"]["delay"], config["train"]["minutes"]) == (9, None)
-    assert (config["model"]["kind"], config["gate"]["rate"]) == ("gru", None)
 
 
 def test_another_kind_drops_the_defaults_it_has_no_use_for():

@@ -5,6 +5,7 @@
     config.json        every choice, task included
     environment.json   versions, device, commit, processes, where the data were
     metrics.jsonl      one line an event, only ever appended to
+    evaluations.jsonl  one line each time that surnn eval evaluated it
     resumed.jsonl      one line each time that the run went on, and what was changed
     last/ previous/    checkpoints: model.safetensors, state.pt, manifest.json
     best/              the weights with the best validation metric
@@ -141,6 +142,10 @@ class RunFolder:
     def note(self, **values: Any) -> None:
         """A line in resumed.jsonl."""
         self._append("resumed.jsonl", {**environment(), **values})
+
+    def evaluated(self, **values: Any) -> None:
+        """A line in evaluations.jsonl."""
+        self._append("evaluations.jsonl", {"time": now(), **values})
 
     def has_checkpoint(self) -> bool:
         return any((self.path / name).exists() for name in CHECKPOINTS)
@@ -335,10 +340,14 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
 def environment() -> dict[str, Any]:
     """What the run ran on, without names of machines."""
     found: dict[str, Any] = {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "time": now(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "triton": version("triton"),

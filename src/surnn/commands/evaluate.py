@@ -4,15 +4,22 @@ surnn eval runs/copying/2026-01-31-120000 --split test
 surnn eval RUN --task.noise uniform             the stress test of a model trained in silence
 surnn eval RUN --task.delay 500                 another length than it was trained for
 surnn eval RUN --task.control shift             Mackey-Glass with another clock
+
+What was found is kept in RUN/evaluations.jsonl.
 """
 
 import argparse
 import json
+import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..cli import CommandError
+
+if TYPE_CHECKING:
+    from ..tasks.base import Split
 
 HELP = "evaluate a trained model"
 FLAGS = ("--task.",)
@@ -31,46 +38,78 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Load, evaluate, print."""
-    from ..distributed import World  # noqa: PLC0415 (torch)
-    from ..evaluate import evaluate  # noqa: PLC0415
-    from ..models import SequenceModel  # noqa: PLC0415
-    from ..runs import RunError, RunFolder  # noqa: PLC0415
-    from ..train import pick_device  # noqa: PLC0415
-    from .configure import from_dict, override  # noqa: PLC0415
+    """Evaluate, print, put on record."""
+    from .configure import override  # noqa: PLC0415
 
-    try:
-        folder = RunFolder.open(arguments.run)
-        config = from_dict(folder.config())
-        device = pick_device(arguments.device, World())
-        weights, state = folder.load(arguments.checkpoint, device)
-    except (RunError, ValueError) as error:
-        raise CommandError(str(error)) from error
-    trained, kind = config.task, config.model
-    if (
-        kind.backend == "triton"
-    ):  # all exact backends compute the same, and there may be no GPU here
-        kind = replace(kind, backend="auto")
-    task = override(f"surnn eval {arguments.run}", "task", arguments.flags, trained)
-    task.prepare(device, arguments.data)
-    # The clock stays the one that was trained, whatever the length is now.
-    model = SequenceModel(kind, config.gate, task.input, task.output, trained.steps)
-    check_fit(model.state_dict(), weights, changes(trained, task))
-    model.load_state_dict(weights)
-    batch = arguments.batch or config.train.batch
-    precision = config.train.precision
-    try:
-        found = evaluate(
-            model.to(device), task, arguments.split, batch, device, precision=precision
-        )
-    except ValueError as error:
-        raise CommandError(str(error)) from error
-    about = {"task": task.name, **changes(trained, task), "split": arguments.split}
-    about |= {"checkpoint": arguments.checkpoint, "step": state["step"], "chance": task.chance}
+    prog = f"surnn eval {arguments.run}"
+    about, found, metric = judge(
+        arguments.run,
+        arguments.split,
+        arguments.checkpoint,
+        change=lambda task: override(prog, "task", arguments.flags, task),
+        device=arguments.device,
+        data=arguments.data,
+        batch=arguments.batch,
+    )
     if arguments.json:
         print(json.dumps(about | found))
     else:
-        print("\n".join(lines(about, found, task.metric)))
+        print("\n".join(lines(about, found, metric)))
+
+
+def judge(
+    path: Path,
+    split: "Split",
+    checkpoint: str,
+    *,
+    change: Callable[[Any], Any] = lambda task: task,
+    device: str = "auto",
+    data: Path | None = None,
+    batch: int | None = None,
+) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """A run on a split of its task, or of what ``change`` makes of that; on record in its folder.
+
+    Gives what was evaluated, what was found, and the name of the metric.
+    """
+    from ..distributed import World  # noqa: PLC0415 (torch)
+    from ..evaluate import evaluate, float32_products  # noqa: PLC0415
+    from ..models import SequenceModel  # noqa: PLC0415
+    from ..runs import RunError, RunFolder  # noqa: PLC0415
+    from ..train import pick_device  # noqa: PLC0415
+    from .configure import from_dict  # noqa: PLC0415
+
+    try:
+        folder = RunFolder.open(path)
+        config = from_dict(folder.config())
+        place = pick_device(device, World())
+        weights, state = folder.load(checkpoint, place)
+    except (RunError, ValueError) as error:
+        raise CommandError(str(error)) from error
+    trained, kind, train = config.task, config.model, config.train
+    if kind.backend == "triton":  # exact backends compute the same, and there may be no GPU here
+        kind = replace(kind, backend="auto")
+    task = change(trained)
+    task.prepare(place, data)
+    # The clock stays the one that was trained, whatever the length is now.
+    model = SequenceModel(kind, config.gate, task.input, task.output, trained.steps)
+    changed = changes(trained, task)
+    check_fit(model.state_dict(), weights, changed)
+    model.load_state_dict(weights)
+    try:
+        with float32_products(place, train.tf32):
+            found = evaluate(
+                model.to(place), task, split, batch or train.batch, place, precision=train.precision
+            )
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    what = {"split": split, "checkpoint": checkpoint, "step": state["step"]}
+    try:
+        folder.evaluated(**what, overrides=changed, metrics=found)
+    except (
+        RunError
+    ) as error:  # a folder of someone else's, perhaps: the numbers are good all the same
+        print(f"not put on record: {error}", file=sys.stderr)
+    return {"task": task.name, **changed, **what, "chance": task.chance}, found, task.metric
 
 
 def changes(trained: Any, task: Any) -> dict[str, Any]:

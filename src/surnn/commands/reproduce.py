@@ -2,11 +2,17 @@
 
 surnn list recipes                                 the names
 surnn reproduce psmnist --budget 10min             in so much time, if need be smaller
+surnn reproduce psmnist --seeds 0,1,2              three runs, one after another; mean ± deviation
 surnn reproduce copying-5000 --train.seed 1        with other options; NAME --help shows all
+
+The weights that were best in validation are tested at the end, beside the paper's number.
 """
 
 import argparse
+import os
 import re
+import statistics
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..cli import CommandError, suggestion
@@ -21,13 +27,16 @@ FLAGS = ("--",)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``surnn reproduce``."""
-    parser.add_argument("--budget", metavar="TIME", help="stop after this, for example 10min or 2h")
+    parser.add_argument(
+        "--budget", metavar="TIME", help="stop each run after this, for example 10min or 2h"
+    )
+    parser.add_argument("--seeds", metavar="N,N,...", help="a run for each, for example 0,1,2")
     parser.add_argument("name", nargs="?", help="the recipe; see surnn list recipes")
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="as of surnn train")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Make the configuration, and train."""
+    """Make the configuration, train, test."""
     name, flags = arguments.name, arguments.flags
     if name is None or name.startswith("-"):
         raise CommandError(
@@ -35,8 +44,9 @@ def run(arguments: argparse.Namespace) -> None:
         )
     from ..recipes import RECIPES  # noqa: PLC0415 (torch)
     from .configure import parse, value_of  # noqa: PLC0415
+    from .evaluate import judge  # noqa: PLC0415
     from .show import say  # noqa: PLC0415
-    from .train import start  # noqa: PLC0415
+    from .train import fresh_path, start  # noqa: PLC0415
 
     if name not in RECIPES:
         hint = suggestion(name, RECIPES, "see surnn list recipes")
@@ -51,10 +61,60 @@ def run(arguments: argparse.Namespace) -> None:
         told.append("on the CPU: in float32, neither compiled nor captured")
     config, chosen = parse(
         f"surnn reproduce {name}", flags, config,
-        budget=(str | None, budget, "stop after this time, for example 10min or 2h."),
+        budget=(str | None, budget, "stop each run after this time, for example 10min or 2h."),
+        seeds=(str | None, arguments.seeds, "a run for each of these, for example 0,1,2."),
     )  # fmt: skip
+    runs = [(chosen.out, config)]
+    if chosen.seeds is not None:
+        path = chosen.out or fresh_path(name)
+        runs = [
+            (path.with_name(f"{path.name}-seed{seed}"), with_seed(config, seed))
+            for seed in seeds_of(chosen.seeds, flags)
+        ]
     say("\n".join(told))
-    start(name, config, chosen.out, chosen.data)
+    tested: list[float] = []
+    for out, each in runs:
+        path = start(name, each, out, chosen.data)
+        if path is not None:
+            about, found, metric = judge(
+                path, "test", "best", device=each.train.device, data=chosen.data
+            )
+            tested.append(found[metric])
+            say(beside(f"test {metric} {found[metric]:.4g}", recipe.paper, about["chance"]))
+            if len(tested) == len(runs) > 1:
+                say(beside(f"test {metric} {spread(tested)}", recipe.paper, about["chance"]))
+
+
+def seeds_of(text: str, flags: list[str]) -> list[int]:
+    """'0,1,2' as numbers."""
+    from .configure import value_of  # noqa: PLC0415 (torch)
+
+    if re.fullmatch(r"\d+(,\d+)*", text) is None or len(set(text.split(","))) < text.count(",") + 1:
+        raise CommandError(f"--seeds {text!r} is no list of seeds; write for example 0,1,2")
+    if value_of(flags, "--train.seed") is not None:
+        raise CommandError("--seeds and --train.seed say the same: leave one out")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise CommandError(
+            "torchrun's processes make one run together: start one for each --train.seed"
+        )
+    return [int(seed) for seed in text.split(",")]
+
+
+def with_seed(config: "RunConfig", seed: int) -> "RunConfig":
+    """The same run from another seed."""
+    return replace(config, train=replace(config.train, seed=seed))
+
+
+def beside(told: str, paper: float | None, chance: float) -> str:
+    """A number next to those that it is to be compared with."""
+    theirs = "" if paper is None else f"paper {paper:.4g}, "
+    return f"{told} ({theirs}chance {chance:.4g})"
+
+
+def spread(values: list[float]) -> str:
+    """Mean and standard deviation."""
+    mean, deviation = statistics.fmean(values), statistics.stdev(values)
+    return f"{mean:.4g} ± {deviation:.2g} over {len(values)} seeds"
 
 
 def introduction(recipe: "Recipe") -> str:
@@ -92,7 +152,5 @@ def _has_gpu() -> bool:
 
 
 def _less_on_a_cpu(config: "RunConfig") -> "RunConfig":
-    from dataclasses import replace  # noqa: PLC0415
-
     train = replace(config.train, precision="float32", cuda_graph=False, compile=False)
     return replace(config, train=train)

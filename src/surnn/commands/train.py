@@ -46,11 +46,18 @@ def run(arguments: argparse.Namespace) -> None:
     start(name, config, chosen.out, chosen.data)
 
 
-def start(name: str, config: "RunConfig", out: Path | None, data: Path | None) -> None:
-    """A new run. Its folder is made when all that can be wrong before training has not been."""
-    stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    path = out or Path("runs") / name / stamp
-    fit(config, lambda trainer: _create(path, trainer), data)
+def start(name: str, config: "RunConfig", out: Path | None, data: Path | None) -> Path | None:
+    """A new run. Its folder is made when all that can be wrong before training has not been.
+
+    Gives the folder's path, in the first process.
+    """
+    path = out or fresh_path(name)
+    return path if fit(config, lambda trainer: _create(path, trainer), data) else None
+
+
+def fresh_path(name: str) -> Path:
+    """The folder of a run that was given none."""
+    return Path("runs") / name / datetime.now().strftime("%Y-%m-%d-%H%M%S")
 
 
 def _create(path: Path, trainer: "Trainer") -> "RunFolder":
@@ -64,8 +71,9 @@ def fit(
     folder: "Callable[[Trainer], RunFolder]",
     data: Path | None,
     checkpoint: str | None = None,
-) -> None:
-    """Train in ``folder``, from its checkpoint if one is named."""
+) -> bool:
+    """Train in ``folder``, from its checkpoint if one is named; whether this is the process that
+    keeps the record."""
     from ..distributed import FailedElsewhere, join, leave  # noqa: PLC0415 (torch)
     from ..runs import RunError  # noqa: PLC0415
     from ..train import NotFinite, Silent, Trainer  # noqa: PLC0415
@@ -94,6 +102,7 @@ def fit(
     leave()
     if trainer.interrupted:
         sys.exit(3)
+    return world.first
 
 
 def describe(trainer: "Trainer") -> str:

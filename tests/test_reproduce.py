@@ -1,0 +1,99 @@
+"""surnn reproduce: a recipe is trained, tested, and compared with the paper."""
+
+import json
+import re
+
+import pytest
+
+from surnn.cli import main
+from surnn.config import GateConfig, ModelConfig, RunConfig
+from surnn.recipes import RECIPES
+from surnn.recipes.base import Recipe
+from surnn.tasks.copying import Copying
+from test_commands import config_of
+
+SHORT = [
+    *("--train.steps", "4", "--train.batch", "250", "--train.log-every", "2"),
+    *("--train.evaluate-every", "4", "--train.evaluation-batches", "1", "--train.device", "cpu"),
+]
+TINY = Recipe(
+    "tiny", lambda: RunConfig(Copying(delay=9), ModelConfig(width=16), GateConfig(rate=0.2)),
+    "A tiny run.", "Table 9", "suTiny", 0.5,
+    lambda config: RunConfig(Copying(delay=5), config.model, config.gate),
+)  # fmt: skip
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setitem(RECIPES, "tiny", TINY)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tiny", "--budget", "10min"],
+        ["tiny", "--budget=10min"],
+        ["--budget", "10min", "tiny"],
+        ["--budget=10min", "tiny"],
+    ],
+    ids=str,
+)
+def test_reproduce_in_a_budget(tiny, tmp_path, capsys, arguments):
+    out = ["--out", str(tmp_path / "run"), *SHORT]
+    assert main(["reproduce", *arguments, *out]) == 0
+    config = config_of(tmp_path / "run")
+    assert (config["task"]["delay"], config["train"]["minutes"]) == (5, 10.0)
+    told = capsys.readouterr().out
+    assert "tiny: A tiny run. In the paper: suTiny, Table 9, 0.5." in told
+    assert "smaller, to fit the budget: delay 5 instead of 9" in told
+
+
+def test_reproduce_at_full_size(tiny, tmp_path):
+    out = ["--out", str(tmp_path / "run"), *SHORT, "--model.kind", "gru"]
+    assert main(["reproduce", "tiny", *out]) == 0
+    config = config_of(tmp_path / "run")
+    assert (config["task"]["delay"], config["train"]["minutes"]) == (9, None)
+    assert (config["model"]["kind"], config["gate"]["rate"]) == ("gru", None)
+
+
+def accuracy_of(run) -> float:
+    (line,) = (run / "evaluations.jsonl").read_text().splitlines()
+    found = json.loads(line)
+    assert (found["split"], found["checkpoint"]) == ("test", "best")
+    return found["metrics"]["accuracy"]
+
+
+def test_the_test_is_told_beside_the_paper(tiny, tmp_path, capsys):
+    out = ["--out", str(tmp_path / "run"), *SHORT]
+    assert main(["reproduce", "tiny", *out]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"test accuracy {accuracy_of(tmp_path / 'run'):.4g} (paper 0.5, chance 0.125)"
+
+
+def test_seeds_one_after_another(tiny, tmp_path, capsys):
+    out = ["--out", str(tmp_path / "run"), *SHORT]
+    assert main(["reproduce", "tiny", "--seeds", "3,5", *out]) == 0
+    runs = [tmp_path / "run-seed3", tmp_path / "run-seed5"]
+    assert [config_of(run)["train"]["seed"] for run in runs] == [3, 5]
+    assert not (tmp_path / "run").exists()
+    mean = sum(accuracy_of(run) for run in runs) / 2
+    last = capsys.readouterr().out.splitlines()[-1]
+    found = re.fullmatch(
+        r"test accuracy (\S+) ± \S+ over 2 seeds \(paper 0.5, chance 0.125\)", last
+    )
+    assert found is not None
+    assert float(found[1]) == pytest.approx(mean, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--seeds", "a"], "is no list of seeds"),
+        (["--seeds=1,1"], "is no list of seeds"),
+        (["--seeds", "1,2", "--train.seed", "3"], "leave one out"),
+    ],
+    ids=str,
+)
+def test_seeds_that_are_none(tiny, capsys, more, message):
+    assert main(["reproduce", "tiny", *more]) == 2
+    assert message in capsys.readouterr().err
