@@ -75,7 +75,7 @@ typedef struct surnn_info {
     uint32_t layers;         /* recurrent layers */
     uint64_t stream_size;    /* bytes of a stream, and of a saved one */
     uint64_t macs_per_step;  /* multiply-accumulates of a step with all gates open */
-    const char *simd;        /* "avx512", "avx2", "generic" or "scalar" */
+    const char *simd;        /* "avx512", "avx2", "neon", "generic" or "scalar" */
 } surnn_info;
 
 typedef struct surnn_layer_info {

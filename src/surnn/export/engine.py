@@ -35,6 +35,9 @@ FROM_TORCH: dict[type, Callable[..., SelectiveLayer]] = {
 def to_engine(model: nn.Module, path: str | Path, weights: Weights = "float32") -> Path:
     """Write ``model`` as a file for the engine: what it computes in evaluation mode, streamed.
 
+    Gates that go by time open at exactly the same steps. Those that see the input decide by float32
+    sums: one that is within rounding of 0 may fall the other way, as it may between two backends.
+
     Args:
         model: a :class:`~surnn.models.SequenceModel`, one of surnn's layers, or torch's GRU, LSTM
             or RNN.
