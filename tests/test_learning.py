@@ -2,6 +2,7 @@
 
 What is asked for lies well below what several seeds reach, and well above what knowing nothing
 about the sequence gives: chance, the most frequent answer, the mean, the frequencies of bytes.
+Pathfinder, which is known to stay at chance for epochs, is left out.
 """
 
 from pathlib import Path
@@ -20,9 +21,12 @@ from surnn.tasks.enwik8 import Enwik8
 from surnn.tasks.listops import ListOps
 from surnn.tasks.mackey_glass import MackeyGlass
 from surnn.tasks.mnist import SequentialMnist
+from surnn.tasks.retrieval import LraRetrieval
+from surnn.tasks.selective_copy import SelectiveCopy
 from surnn.tasks.spoken_digits import SpokenDigits
+from surnn.tasks.text import LraText
 from surnn.train import Trainer
-from tiny_sets import CPU, write_idx, write_mitbih, write_sounds
+from tiny_sets import write_idx, write_mitbih, write_sounds
 
 
 def learn(
@@ -46,6 +50,63 @@ def test_copying_is_solved():
     assert found["accuracy"] > 0.99
 
 
+def test_symbols_among_noise_are_copied_in_order():
+    """One who knows both symbols, but not their order, is right half of the time."""
+    found = learn(
+        SelectiveCopy(body=16, data=2),
+        ModelConfig(layers=2, width=64, heads=4, block="stack"),
+        GateConfig(rate=0.5),
+        steps=200,
+        batch=32,
+        learning_rate=1e-2,
+        evaluation_batches=8,
+    )
+    assert found["accuracy"] > 0.8
+
+
+def test_papers_of_one_subject_are_told_from_others(tmp_path):
+    """A pair belongs together if both are written in the same letters."""
+    random = np.random.default_rng(0)
+    for split, count in (("train", 400), ("eval", 120), ("test", 1)):
+        lines = []
+        for one, other in random.integers(0, 2, (count, 2)):
+            texts = ["".join(random.choice([*"abcdwxyz"[4 * s :][:4]], 16)) for s in (one, other)]
+            lines.append(f"{float(one == other)}\tP1\tP2\t{texts[0]}\t{texts[1]}\n")
+        (tmp_path / f"new_aan_pairs.{split}.tsv").write_text("".join(lines))
+    found = learn(
+        LraRetrieval(max_length=32),
+        ModelConfig(layers=1, width=32, heads=2, pool="mean"),
+        GateConfig(rate=0.5),
+        tmp_path,
+        steps=60,
+        batch=16,
+        learning_rate=1e-2,
+    )
+    assert found["accuracy"] > 0.8
+
+
+def test_spiking_neurons_tell_good_reviews_from_bad_ones(tmp_path):
+    """By one word of five, anywhere."""
+    random = np.random.default_rng(0)
+    for split, count in (("train", 150), ("test", 50)):
+        for label, word in (("neg", "awful"), ("pos", "great")):
+            folder = tmp_path / "aclImdb" / split / label
+            folder.mkdir(parents=True)
+            for number in range(count):
+                words = random.permutation([*random.choice(["film", "plot", "actor"], 4), word])
+                (folder / f"{number}_7.txt").write_text(" ".join(words))
+    found = learn(
+        LraText(max_length=32, validation="test"),
+        ModelConfig("susnn", widths=(64, 64), heads=8, block="stack", pool="mean"),
+        GateConfig(rate=0.5),
+        tmp_path,
+        steps=100,
+        batch=16,
+        learning_rate=1e-2,
+    )
+    assert found["accuracy"] > 0.8
+
+
 def test_listops_above_the_most_frequent_answer(tmp_path, monkeypatch):
     monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
     task = ListOps(train=3000, valid=400, test=1, shortest=4, longest=20)
@@ -57,9 +118,8 @@ def test_listops_above_the_most_frequent_answer(tmp_path, monkeypatch):
         batch=32,
         learning_rate=4e-3,
     )
-    answers = task.batch("valid", 0, 400, 0, CPU).target.bincount()
-    assert answers.max() / 400 < 0.2
-    assert found["accuracy"] > answers.max() / 400 + 0.1
+    assert task.chance < 0.2
+    assert found["accuracy"] > task.chance + 0.1
 
 
 def test_images_above_chance(tmp_path):
