@@ -1,8 +1,8 @@
 """Models: an encoder, blocks of layers, and a head that reads what the task wants.
 
 All but attention and bidirectional layers stream: ``init_state``, then ``step`` by step, with the
-prediction so far. Under autocast, what goes from block to block is as the encoder gives it: bfloat16
-for values, float32 for tokens; gates, states and norms are float32.
+prediction so far. Under autocast, what goes from block to block is as the encoder gives it:
+bfloat16 for values, float32 for tokens; gates, states and norms are float32.
 """
 
 import inspect
