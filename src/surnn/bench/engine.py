@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -194,9 +195,8 @@ def streamed(layer: nn.RNNBase, frames: np.ndarray, note: Note) -> np.ndarray:
 
 def onnx_session(layer: nn.RNNBase) -> Any:
     """Two GRU operators in a row, states in and out."""
-    import onnx  # noqa: PLC0415 (optional)
-    import onnxruntime  # noqa: PLC0415
-    from onnx import TensorProto, helper, numpy_helper  # noqa: PLC0415
+    onnx, onnxruntime = import_module("onnx"), import_module("onnxruntime")  # if they are there
+    helper, numpy_helper = import_module("onnx.helper"), import_module("onnx.numpy_helper")
 
     def number(name: str, tensor: torch.Tensor) -> Any:
         return numpy_helper.from_array(np.ascontiguousarray(tensor.detach().numpy()), name)
@@ -221,7 +221,7 @@ def onnx_session(layer: nn.RNNBase) -> Any:
         ]  # fmt: skip
         given = f"x{i + 1}"
     weights.append(numpy_helper.from_array(np.array([1]), "directions"))
-    kind = TensorProto.FLOAT
+    kind = onnx.TensorProto.FLOAT
     inputs = [helper.make_tensor_value_info("x", kind, ["T", 1, 1])]
     inputs += [helper.make_tensor_value_info(f"h{i}", kind, [1, 1, WIDTH]) for i in range(LAYERS)]
     outputs = [helper.make_tensor_value_info(given, kind, ["T", 1, WIDTH])]
