@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -15,16 +15,22 @@ from torch.fx.node import map_arg
 
 from .step import StreamingStep
 
-ASSERTION = torch.ops.aten._assert_tensor_metadata.default
-EINSUM = torch.ops.aten.einsum.default
+ASSERTION: Any = torch.ops.aten._assert_tensor_metadata.default
+EINSUM: Any = torch.ops.aten.einsum.default
 
 
-def program_of(step: StreamingStep) -> ExportedProgram:
+def program_of(
+    step: StreamingStep, otherwise: dict[Any, Callable[..., Tensor]] | None = None
+) -> ExportedProgram:
     """The step for any size of the batch.
 
     Constants are computed here and by torch, for two reasons. A step should not rearrange weights
     over and over. And a rhythm's frequencies must be the very numbers that Python has: from another
     implementation of the same formula they differ in the last digit, and at t = 10^9 in phase.
+
+    Args:
+        step: what is traced.
+        otherwise: operations that are to be done by others.
     """
     batch = Dim("batch", min=1)
     sizes = ({0: batch}, {name: {0: batch} for name in step.begin})
@@ -32,7 +38,8 @@ def program_of(step: StreamingStep) -> ExportedProgram:
     with torch.no_grad(), quiet():
         traced = export(step, inputs, dynamic_shapes=sizes)
         # An einsum arranges its operands first; as plain products, that of weights is constant.
-        plain = traced.run_decompositions({EINSUM: default_decompositions()[EINSUM]})
+        table = {EINSUM: default_decompositions()[EINSUM], **(otherwise or {})}
+        plain = traced.run_decompositions(table)
         program = export(folded(plain.module(check_guards=False)), inputs, dynamic_shapes=sizes)
     for node in program.graph.nodes:  # which line of which file it was is nobody's business
         node.meta.pop("stack_trace", None)
@@ -54,14 +61,27 @@ def folded(module: GraphModule) -> GraphModule:
         unknown_users = [user for user in node.users if user not in known]
         if not unknown_users or not isinstance(value, Tensor):
             continue
-        name = f"constant_{number}"
-        module.register_buffer(name, value.detach().clone())
         with module.graph.inserting_before(node):
-            constant = module.graph.get_attr(name)
+            constant = stored(module, f"constant_{number}", value.detach())
         for user in unknown_users:
             user.replace_input_with(node, constant)
     module.graph.eliminate_dead_code()
     return GraphModule(module, module.graph)  # with what is used of it, no more
+
+
+def stored(module: GraphModule, name: str, value: Tensor) -> Node:
+    """``value`` as a buffer, and the node that reads it.
+
+    Files want tensors in row order, but products round differently in another: what is not in row
+    order is stored so that a view of it has the order it had.
+    """
+    order = sorted(range(value.dim()), key=lambda d: -value.stride(d))
+    module.register_buffer(name, value.permute(order).contiguous().clone())
+    constant = module.graph.get_attr(name)
+    if order == sorted(order):
+        return constant
+    back = [order.index(d) for d in range(value.dim())]
+    return module.graph.call_function(torch.ops.aten.permute.default, (constant, back))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """A streaming step as an ONNX file, for onnxruntime and others."""
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -41,11 +42,11 @@ def to_onnx(model: nn.Module, path: str | Path) -> Path:
         raise ValueError(
             f"ONNX files are of float32 models, this has {odd.pop()}; use model.float()"
         )
-    program = program_of(step)
+    program = program_of(step, EXACT)
     states = list(step.begin)
     with quiet():
         made = torch.onnx.export(
-            program.run_decompositions({torch.ops.aten.cos.default: cosine}),
+            program,
             input_names=[step.input_name, *states],
             output_names=[step.output_name, *(f"new_{name}" for name in states)],
             opset_version=OPSET,
@@ -81,3 +82,17 @@ def cosine(x: Tensor) -> Tensor:
         return NotImplemented
     sine = torch.sin(x * 0.5)
     return 1 - 2 * sine * sine
+
+
+def division(x: Tensor, by: Tensor, *, rounding_mode: str | None = None) -> Tensor:
+    """Of integers in integers: torch's translation goes by way of float32, and t = 10^9 is lost."""
+    if x.is_floating_point() or rounding_mode != "floor":
+        return NotImplemented
+    return torch.floor_divide(x, by)
+
+
+EXACT: dict[Any, Callable[..., Tensor]] = {
+    torch.ops.aten.cos.default: cosine,
+    torch.ops.aten.div.Tensor_mode: division,
+}
+"""What torch's translation of these operations lacks."""

@@ -1,0 +1,221 @@
+"""A trained model as a file for other programs: one step of a stream, state in and state out.
+
+surnn export RUN --to engine                    for surnn.Engine and the C library
+surnn export RUN --to engine --weights int8     a quarter of the size; predictions change a little
+surnn export RUN --to c --out FOLDER            C files with the model in them: cc *.c -lm
+surnn export RUN --to onnx --out model.onnx     for onnxruntime (pip install 'surnn[onnx]')
+surnn export RUN --to pt2                       for torch without surnn: torch.export.load
+
+Before a file gets its name, it is run on random steps beside the model.
+"""
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..cli import CommandError
+
+if TYPE_CHECKING:
+    from ..export.check import Agreement
+    from ..export.step import StreamingStep
+    from ..models import SequenceModel
+
+HELP = "write a trained model for the C engine, C, ONNX or torch.export"
+NAMES = {"engine": "model.surnn", "c": "model-c", "onnx": "model.onnx", "pt2": "model.pt2"}
+USAGE = {
+    "engine": """\
+stream = surnn.Engine("{path}").stream()
+prediction = stream.step({given})  # {what}; or all at once: stream.run({given}s)""",
+    "c": """\
+cd {path} && cc -O2 *.c -lm -o model
+./model < input.txt  # {what}; prints one prediction a line
+# or take all files but main.c into a program of yours; surnn.h says how""",
+    "onnx": """\
+session = onnxruntime.InferenceSession("{path}")
+state = {{i.name: numpy.zeros([1, *i.shape[1:]], "int64" if i.name == "t" else "float32") \
+for i in session.get_inputs()[1:]}}
+prediction, *new = session.run(None, {{"{given}": {given}, **state}}); \
+state = dict(zip(state, new))  # {what}""",
+    "pt2": """\
+program = torch.export.load("{path}")
+step, state = program.module(), {{k: v[:1] for k, v in program.example_inputs[0][1].items()}}
+prediction, state = step({given}, state)  # {what}""",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``surnn export``."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
+    parser.add_argument("--to", choices=tuple(NAMES), required=True, help="who is to read it")
+    parser.add_argument("--out", type=Path, help="new file, or folder of c (default: RUN/model...)")
+    parser.add_argument(
+        "--weights", choices=("float32", "int8"), default="float32", help="of engine and c"
+    )
+    parser.add_argument("--checkpoint", choices=("best", "last", "previous"), default="best")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Load, write, check, and only then give it its name."""
+    to, weights = arguments.to, arguments.weights
+    out: Path = arguments.out or arguments.run / NAMES[to]
+    if weights != "float32" and to not in ("engine", "c"):
+        raise CommandError(f"--weights {weights} is of --to engine and --to c, not of {to}")
+    if to == "pt2" and out.suffix != ".pt2":
+        raise CommandError(f"torch wants the name to end in .pt2, got {out}")
+    if out.exists():
+        raise CommandError(f"{out} exists already; remove it, or choose another name with --out")
+    if to == "onnx":
+        need("onnx", "onnxscript", "onnxruntime")
+    model, update = trained(arguments.run, arguments.checkpoint)
+    step = step_of(model)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    fresh = out.with_name(f"new-{out.name}")
+    try:
+        told = judged(WRITERS[to](step, fresh, weights), weights)
+        fresh.rename(out)
+    finally:
+        remove(fresh)
+    print(f"wrote {out} ({size_of(out)}): {arguments.checkpoint} weights (update {update})")
+    print(f"{told}\nuse it:")
+    print("\n".join(f"    {line}" for line in usage(to, step, out).splitlines()))
+
+
+def trained(path: Path, checkpoint: str) -> "tuple[SequenceModel, int]":
+    """The model of a run, and the update that its weights are of."""
+    import torch  # noqa: PLC0415
+
+    from ..models import SequenceModel  # noqa: PLC0415
+    from ..runs import RunError, RunFolder  # noqa: PLC0415
+    from .configure import from_dict  # noqa: PLC0415
+
+    try:
+        folder = RunFolder.open(path)
+        config = from_dict(folder.config())
+        weights, state = folder.load(checkpoint, torch.device("cpu"))
+    except (RunError, ValueError) as error:
+        raise CommandError(str(error)) from error
+    task, kind = config.task, config.model
+    if kind.backend == "triton":  # a step is the same, and there may be no GPU here
+        kind = replace(kind, backend="auto")
+    model = SequenceModel(kind, config.gate, task.input, task.output, task.steps)
+    model.load_state_dict(weights)
+    return model, state["step"]
+
+
+def step_of(model: "SequenceModel") -> "StreamingStep":
+    """What is written, and what files are compared with."""
+    from ..export.step import StreamingStep  # noqa: PLC0415
+
+    try:
+        return StreamingStep(model)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
+def judged(agreement: "Agreement | str", weights: str) -> str:
+    """What to say of a check; an error if it failed."""
+    if isinstance(agreement, str):
+        return f"not checked: {agreement}"
+    if weights == "float32" and not agreement.good:
+        raise CommandError(
+            f"the file would not compute what the model does, and was not kept: {agreement}. "
+            "This is a bug of surnn or of what it exports with; please report it"
+        )
+    return f"checked: {agreement}"
+
+
+def usage(to: str, step: "StreamingStep", path: Path) -> str:
+    """Lines that run it."""
+    given = step.input_name
+    if given == "token":
+        what = "token [1] int64" if to in ("onnx", "pt2") else "tokens are integers"
+    else:
+        features = step.random_input(1).shape[1]
+        batched = f"frame [1, {features}] float32"
+        what = batched if to in ("onnx", "pt2") else f"a frame is {features} numbers"
+    return USAGE[to].format(path=path, given=given, what=what)
+
+
+# ---------------------------------------------------------------------------- each kind of file
+
+
+def write_engine(step: "StreamingStep", path: Path, weights: str) -> "Agreement | str":
+    """The engine's file."""
+    from ..engine import EngineError, library  # noqa: PLC0415
+    from ..export import to_engine  # noqa: PLC0415
+    from ..export.check import compare_engine  # noqa: PLC0415
+
+    try:
+        to_engine(step.model, path, weights)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:  # what the engine does not have
+        raise CommandError(str(error)) from error
+    try:
+        library()
+    except EngineError as error:
+        return str(error)
+    return compare_engine(step, path)
+
+
+def write_c(step: "StreamingStep", path: Path, weights: str) -> "Agreement | str":
+    """A folder of C files. The model in it is the engine's file, and checked as such."""
+    from ..export import to_c_folder  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as folder:
+        agreement = write_engine(step, Path(folder) / "model.surnn", weights)
+    to_c_folder(step.model, path, weights)  # type: ignore[arg-type]
+    return agreement
+
+
+def write_onnx(step: "StreamingStep", path: Path, weights: str) -> "Agreement":
+    """The step for onnxruntime."""
+    from ..export import to_onnx  # noqa: PLC0415
+    from ..export.check import compare, onnx_step  # noqa: PLC0415
+
+    to_onnx(step.model, path)
+    return compare(step, onnx_step(path))
+
+
+def write_pt2(step: "StreamingStep", path: Path, weights: str) -> "Agreement":
+    """The step for torch."""
+    from ..export import to_pt2  # noqa: PLC0415
+    from ..export.check import compare, pt2_step  # noqa: PLC0415
+
+    to_pt2(step.model, path)
+    return compare(step, pt2_step(path))
+
+
+WRITERS: "dict[str, Callable[[StreamingStep, Path, str], Agreement | str]]" = {
+    "engine": write_engine, "c": write_c, "onnx": write_onnx, "pt2": write_pt2
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------------------- helpers
+
+
+def need(*packages: str) -> None:
+    """What an extra brings."""
+    if missing := [name for name in packages if find_spec(name) is None]:
+        raise CommandError(
+            f"ONNX files are made and checked with {', '.join(missing)}, not installed here: pip "
+            "install 'surnn[onnx]'"
+        )
+
+
+def remove(path: Path) -> None:
+    """A file or folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def size_of(path: Path) -> str:
+    """Of a file, or of all files in a folder."""
+    files = path.iterdir() if path.is_dir() else [path]
+    size = sum(file.stat().st_size for file in files)
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"

@@ -1,0 +1,129 @@
+"""Whether an exported file computes what the model in Python does: random steps of both."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..engine import Engine
+from ..gates import SeesInput
+from ..layers import SelectiveLayer
+from .step import CLOCK, State, StreamingStep
+
+Run = Callable[[Tensor, State], tuple[Tensor, State]]
+LATE = 10**9
+"""Half of the streams begin at t = 0, the others here, where a clock in float32 has lost count."""
+TOLERANCE = 1e-4
+
+
+class Agreement(NamedTuple):
+    """Of a file with its model."""
+
+    largest: float
+    """Largest difference of a prediction or state, as a share of 1 + |value|."""
+    left_out: int
+    """Steps not counted in it: rounding, which is not the same in any two programs, took a number
+    across a threshold. It happens to spikes and to gates that see the input, very rarely."""
+    steps: int
+
+    @property
+    def good(self) -> bool:
+        return self.largest <= TOLERANCE
+
+    def __str__(self) -> str:
+        told = f"{self.steps} random steps, largest difference from Python {self.largest:.1e}"
+        if self.left_out:
+            told += f" (but for {self.left_out} steps, after rounding changed a decision)"
+        return told
+
+
+@torch.no_grad()
+def compare(step: StreamingStep, run: Run, streams: int = 4, steps: int = 100) -> Agreement:
+    """A step at a time, each from Python's state, so that what rounding did is not passed on."""
+    state = late(step.init_state(streams))
+    generator = torch.Generator().manual_seed(0)
+    differences = []
+    for _ in range(steps):
+        x = step.random_input(streams, generator)
+        found, found_state = run(x, state)
+        wanted, state = step(x, state)
+        pairs = [(found, wanted), *((found_state[name], state[name]) for name in state)]
+        differences.append(torch.stack([difference(a, b) for a, b in pairs]).amax(0))
+    off = torch.stack(differences)
+    return judge(step, off, off > TOLERANCE)
+
+
+@torch.no_grad()
+def compare_engine(
+    step: StreamingStep, path: Path, streams: int = 20, steps: int = 20
+) -> Agreement:
+    """Whole streams of predictions, since the engine keeps its state to itself."""
+    state = late(step.init_state(streams))
+    generator = torch.Generator().manual_seed(0)
+    x = torch.stack([step.random_input(streams, generator) for _ in range(steps)])
+    engine, found, wanted = Engine(path), [], []
+    for i in range(streams):
+        stream = engine.stream()
+        stream.clock = int(state[CLOCK][i])
+        found.append(torch.from_numpy(stream.run(x[:, i].numpy())))
+    for frame in x:
+        prediction, state = step(frame, state)
+        wanted.append(prediction)
+    off = torch.stack([difference(torch.stack(found, 1)[t], wanted[t]) for t in range(steps)])
+    return judge(step, off, (off > TOLERANCE).any(0).expand_as(off))
+
+
+def late(state: State) -> State:
+    """With half of the clocks far on."""
+    state[CLOCK][len(state[CLOCK]) // 2 :] = LATE
+    return state
+
+
+def difference(found: Tensor, wanted: Tensor) -> Tensor:
+    """The largest of each stream, [B]; infinite where only one of the two is a number."""
+    found, wanted = found.double(), wanted.double()
+    off = (found - wanted).abs() / (1 + wanted.abs())
+    same = (found == wanted) | (found.isnan() & wanted.isnan())
+    return torch.where(same, 0.0, off).nan_to_num(nan=torch.inf).reshape(len(off), -1).amax(1)
+
+
+def judge(step: StreamingStep, off: Tensor, crossed: Tensor) -> Agreement:
+    """Of differences [steps, streams], without those due to a changed decision, if they are few."""
+    few = crossed.double().mean() <= 0.05 and decides_by_rounding(step)
+    counted = off[~crossed] if few else off.flatten()
+    return Agreement(counted.max().item(), off.numel() - counted.numel(), off.numel())
+
+
+def decides_by_rounding(step: StreamingStep) -> bool:
+    """Whether numbers in float32 are compared with a threshold somewhere."""
+    layers = [m for m in step.modules() if isinstance(m, SelectiveLayer)]
+    return any(
+        isinstance(gate, SeesInput) or layer.cell.components[0] == "s"
+        for layer in layers
+        for gate in layer.gates
+    )
+
+
+# ---------------------------------------------------------------------------- files as functions
+
+
+def onnx_step(path: Path) -> Run:
+    """What the file does in onnxruntime, on the CPU."""
+    import onnxruntime  # noqa: PLC0415 (an extra)
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+
+    def run(x: Tensor, state: State) -> tuple[Tensor, State]:
+        given = {name: x.numpy(), **{k: v.numpy() for k, v in state.items()}}
+        prediction, *new = (torch.from_numpy(v) for v in session.run(None, given))
+        return prediction, dict(zip(state, new, strict=True))
+
+    return run
+
+
+def pt2_step(path: Path) -> Run:
+    """What the file does in torch."""
+    return torch.export.load(path).module()

@@ -1,0 +1,368 @@
+"""Exported steps against the model's own: onnxruntime within rounding, torch.export exactly."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+import surnn
+from surnn.cli import main
+from surnn.commands import export as command
+from surnn.config import GateConfig, ModelConfig
+from surnn.export import check, to_onnx, to_pt2
+from surnn.export.check import Agreement, compare, judge, onnx_step, pt2_step
+from surnn.export.step import StreamingStep
+from surnn.models import SequenceModel
+from surnn.tasks.base import Output, Tokens, Values
+from training import trainer
+
+STEPS = 200
+LATE = 10**9
+
+
+def model_of(given=Values(3), wanted=Output(4, "sequence"), gate=GateConfig(rate=0.3), **options):  # noqa: B008
+    options = {"width": 16, "layers": 2, **options}
+    if "widths" in options:
+        del options["width"], options["layers"]
+    model = SequenceModel(ModelConfig(**options), gate, given, wanted, 50)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm1d):
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2)
+    return model.eval()
+
+
+def stack_of(layer, *gates, units=8, **options):
+    return layer(3, units, len(gates), gate=gates, **options).eval()
+
+
+def off(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    """The largest difference, as a share of 1 + |value|."""
+    return ((found - wanted).abs() / (1 + wanted.abs())).nan_to_num(0.0).max().item()
+
+
+@torch.no_grad()
+def follow(model, run, batch: int, start: int = 0, steps: int = STEPS):
+    """A stream of the model by its own step, and of a file that is fed its own state back."""
+    step, own = StreamingStep(model), model.init_state(batch)
+    fed = step.init_state(batch)
+    if start:
+        fed["t"] += start
+        own = own._replace(t=own.t + start)
+    for _ in range(steps):
+        x = step.random_input(batch)
+        wanted, own = model.step(x, own)
+        found, fed = run(x, fed)
+        yield found, wanted, fed, own
+
+
+# ---------------------------------------------------------------------------- all there is
+
+PLAIN = GateConfig()
+MODELS = {
+    "gru": lambda: surnn.SuGRU(3, 12, heads=3, expand=2, groups=3, bias=False),
+    "alif": lambda: surnn.SuSNN(3, 8, heads=2, adaptation_goes_on=True),
+    "gates of the input": lambda: stack_of(
+        surnn.SuRNN,
+        surnn.InputGate(hidden=5, always_on=0.3),
+        surnn.SSMGate(source="input", modes=4),
+        surnn.Threshold(0.5),
+        surnn.Rhythm(mode="soft"),
+        nonlinearity="relu",
+    ),
+    "residual, tokens, mean, lif": lambda: model_of(
+        Tokens(7), kind="susnn", neuron="lif", pool="mean", layers=1
+    ),
+    "feed-forward, each step, tanh": lambda: model_of(
+        wanted=Output(4, "step"), kind="surnn", block="feedforward", norm="rms", layers=1
+    ),
+    "nn.GRU, norm after": lambda: model_of(
+        kind="gru", gate=PLAIN, norm="batch", prenorm=False, glu="silu", layers=1
+    ),
+    "S4D": lambda: model_of(kind="s4d", gate=PLAIN, state=4, glu="none", layers=1),
+}
+EXACTLY = ("gru", "residual, tokens, mean, lif")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_onnx_computes_what_the_model_does(name, tmp_path):
+    model = MODELS[name]().eval()
+    run = onnx_step(to_onnx(model, tmp_path / "model.onnx"))
+    for batch in (1, 3):
+        for found, wanted, _, _ in follow(model, run, batch):
+            assert off(found, wanted) < 1e-5
+    if isinstance(model, surnn.SelectiveLayer):
+        for found, wanted, _, _ in follow(model, run, 2, LATE):
+            assert off(found, wanted) < 1e-5
+    if name == "gates of the input":  # the first two stay closed where they see no number
+        state = StreamingStep(model).init_state(2)
+        frames = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, torch.nan]])
+        _, new = run(frames, state)
+        assert (new["h_0"][:, 3:] != 0).any(1).tolist() == [True, False]
+        assert (new["h_1"] != 0).any(1).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("name", EXACTLY)
+def test_pt2_computes_exactly_what_the_model_does(name, tmp_path):
+    model = MODELS[name]().eval()
+    run = pt2_step(to_pt2(model, tmp_path / "model.pt2"))
+    for batch in (1, 3):
+        for t, (found, wanted, fed, _) in enumerate(follow(model, run, batch), 1):
+            assert torch.equal(found, wanted)
+            assert (fed["t"] == t).all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "lstm", "gate": PLAIN}, {"kind": "rnn", "gate": PLAIN},
+        {"kind": "mingru", "gate": PLAIN, "pool": "mean"}, {"kind": "sulstm", "norm": "batch"},
+        {"block": "stack", "gate": GateConfig("ssm", source="input", modes=3)},
+        {"kind": "susnn", "block": "stack", "widths": (8, 16)},
+    ],
+)  # fmt: skip
+def test_a_state_by_name_is_the_models_own(options):
+    model = model_of(**options)
+    for found, wanted, _, _ in follow(model, StreamingStep(model), 3, steps=20):
+        assert torch.equal(found, wanted)
+
+
+def test_gates_are_those_of_python_at_any_time(tmp_path):
+    gates = (
+        surnn.WarpedRhythm(bins=5), surnn.Spline(horizon=10**6), surnn.Spectral(),
+        surnn.EveryN(7, staggered=True), surnn.FixedRandom(), surnn.Table(horizon=33),
+    )  # fmt: skip
+    layer = stack_of(surnn.SuRNN, *gates, units=16)
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            if name.startswith(("weight", "bias")):  # a unit that updates becomes tanh(2)
+                parameter.fill_(1.0 if name.startswith("bias") else 0.0)
+            elif "speed" in name:
+                parameter.normal_()
+    run = onnx_step(to_onnx(layer, tmp_path / "model.onnx"))
+    for start in (0, LATE):
+        state = StreamingStep(layer).init_state(3000)  # as many moments
+        state["t"] = start + torch.arange(3000)
+        _, new = run(torch.zeros(3000, 3), state)
+        for index, gate in enumerate(layer.gates):
+            schedule = gate(state["t"][:, None] + 1)[0].g[:, 0]
+            assert 0.01 < schedule.mean() < 0.99
+            assert torch.equal(new[f"h_{index}"] != 0, schedule != 0), gate
+
+
+# ---------------------------------------------------------------------------- the files
+
+
+@pytest.fixture(scope="module")
+def two_layers():
+    return stack_of(surnn.SuLSTM, surnn.Rhythm(rate=0.3), surnn.SSMGate(modes=4))
+
+
+@pytest.fixture(scope="module")
+def file(two_layers, tmp_path_factory):
+    return to_onnx(two_layers, tmp_path_factory.mktemp("onnx") / "model.onnx")
+
+
+def test_inputs_and_outputs_have_names_and_any_batch(file):
+    session = onnxruntime.InferenceSession(file)
+    state = {name: ["batch", 8] for name in ("h_0", "c_0", "h_1", "c_1")}
+    state = {"t": ["batch"], **state, "gate_1": ["batch", 4]}
+    assert {i.name: i.shape for i in session.get_inputs()} == {"frame": ["batch", 3], **state}
+    new = {f"new_{name}": shape for name, shape in state.items()}
+    assert {o.name: o.shape for o in session.get_outputs()} == {"output": ["batch", 8], **new}
+    tokens = StreamingStep(model_of(Tokens(7), pool="mean"))
+    assert (tokens.input_name, tokens.output_name) == ("token", "prediction")
+    assert list(tokens.begin) == ["t", "h_0", "h_1", "total"]
+
+
+def test_what_is_carried_stays_bit_for_bit(two_layers, file):
+    before = StreamingStep(two_layers).init_state(2)
+    for t, (found, wanted, fed, _) in enumerate(follow(two_layers, onnx_step(file), 2), 1):
+        assert off(found, wanted) < 1e-5
+        updates = two_layers.gates[0](torch.tensor([[t]]))[0].g[0, 0] != 0
+        for name in ("h_0", "c_0"):
+            assert torch.equal((fed[name] != before[name]).all(0), updates)
+            assert torch.equal((fed[name] != before[name]).any(0), updates)
+        before = fed
+
+
+def test_streams_of_a_batch_have_clocks_of_their_own(two_layers, file):
+    t = torch.tensor([3, 700, LATE])
+    state = StreamingStep(two_layers).init_state(3) | {"t": t}
+    _, new = onnx_step(file)(torch.randn(3, 3), state)
+    updates = two_layers.gates[0](t[:, None] + 1)[0].g[:, 0] != 0
+    assert torch.equal(new["h_0"] != 0, updates)
+    assert len(updates.unique(dim=0)) > 1
+    assert torch.equal(new["t"], t + 1)
+
+
+def test_constants_are_computed_once_and_nobodys_folders_are_told(file):
+    content = onnx.load(file)
+    onnx.checker.check_model(content, full_check=True)
+    kinds = [node.op_type for node in content.graph.node]
+    assert kinds.count("Sin") == 2  # of the clock, and for its cosine; phases are constants
+    assert not {"Cos", "Range", "Einsum", "Exp"} & set(kinds)
+    assert str(Path(__file__).parents[1]) not in str(content)
+
+
+def test_the_model_itself_stays_as_it_is():
+    model = model_of(dropout=0.5).train()
+    step = StreamingStep(model)
+    assert model.training
+    assert all(p.requires_grad for p in model.parameters())
+    assert not any(m.training for m in step.model.modules())
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: model_of(kind="transformer", gate=GateConfig(), heads=2), "Attention needs the"),
+        (lambda: model_of(bidirectional=True, pool="mean"), "bidirectional layer needs the whole"),
+        (lambda: model_of(Tokens(7), Output(2, "sequence", True)), "a pair is judged when both"),
+        (lambda: surnn.SuGRU(3, 8, backend="onepass", skip_drive=20.0), "approximately"),
+        (lambda: torch.nn.GRU(3, 8), "from_torch"),
+        (lambda: surnn.SuGRU(3, 8, nonfinite="raise"), "use nonfinite='propagate'"),
+    ],
+)
+def test_what_cannot_stream_is_refused_with_the_reason(make, reason, tmp_path):
+    with pytest.raises((ValueError, TypeError), match=reason):
+        to_pt2(make(), tmp_path / "model.pt2")
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_that_would_not_work_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=re.escape("use model.float()")):
+        to_onnx(surnn.SuGRU(3, 8).double(), tmp_path / "model.onnx")
+    with pytest.raises(ValueError, match=r"something\.pt2, got 'model\.bin'"):
+        to_pt2(surnn.SuGRU(3, 8), tmp_path / "model.bin")
+    monkeypatch.setattr("surnn.export.onnx.find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=re.escape("pip install 'surnn[onnx]'")):
+        to_onnx(surnn.SuGRU(3, 8), tmp_path / "model.onnx")
+
+
+# ---------------------------------------------------------------------------- the check
+
+
+def test_a_file_of_another_model_is_noticed(tmp_path):
+    layer = surnn.SuGRU(3, 8, gate=surnn.EveryN(2))
+    run = pt2_step(to_pt2(layer, tmp_path / "model.pt2"))
+    assert compare(StreamingStep(layer), run) == Agreement(0.0, 0, 400)
+    with torch.no_grad():
+        layer.bias_hh_l0[-1] += 0.01
+    found = compare(StreamingStep(layer), run)
+    assert 1e-4 < found.largest < 0.1
+    assert not found.good
+
+
+def test_only_late_clocks_tell_of_some_mistakes(tmp_path):
+    layer = surnn.SuGRU(3, 8, gate=surnn.Rhythm(min_period=2.5))
+    step = StreamingStep(layer)
+
+    def in_single_precision(x, state):
+        y, new = step(x, state | {"t": state["t"].float().long()})
+        return y, new | {"t": state["t"] + 1}
+
+    assert not compare(step, in_single_precision).good
+
+
+def test_a_changed_decision_is_left_out_where_there_are_such():
+    off = torch.full((100, 4), 1e-7)
+    off[50, 1] = 0.3
+    sees, clock = (StreamingStep(surnn.SuGRU(3, 8, gate=g)) for g in ("input", "rhythm"))
+    assert judge(sees, off, off > 1e-4) == (pytest.approx(1e-7), 1, 400)
+    assert "but for 1 steps" in str(judge(sees, off, off > 1e-4))
+    assert not judge(clock, off, off > 1e-4).good
+    assert not judge(sees, off * 1e4, off > 1e-12).good  # not few
+
+
+def test_nan_is_nan_and_nothing_else():
+    a, b = torch.tensor([[torch.nan, 1.0]]), torch.tensor([[2.0, 1.0]])
+    assert check.difference(a, a).item() == 0
+    assert check.difference(a, b).item() == torch.inf
+    assert check.difference(b, a).item() == torch.inf
+
+
+# ---------------------------------------------------------------------------- the command
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A trained model's folder."""
+    path = tmp_path_factory.mktemp("export") / "run"
+    trainer(path, steps=4, evaluate_every=4, checkpoint_every=100).fit()
+    return path
+
+
+def lines_of(capsys) -> list[str]:
+    return [line.strip() for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize("to", ["engine", "onnx", "pt2"])
+def test_the_command_tells_how_to_use_what_it_wrote(to, run, tmp_path, capsys):
+    out = tmp_path / "folder" / command.NAMES[to]
+    assert main(["export", str(run), "--to", to, "--out", str(out)]) == 0
+    told = lines_of(capsys)
+    assert re.fullmatch(rf"wrote {out} \(.* kB\): best weights \(update 4\)", told[0])
+    assert re.fullmatch(
+        r"checked: 400 random steps, largest difference from Python \d\.\de-?\+?\d\d", told[1]
+    )
+    frame = torch.ones(1, 9)
+    given = {"engine": frame[0].numpy(), "onnx": frame.numpy(), "pt2": frame}[to]
+    names = {"frame": given, "torch": torch, "numpy": np, "onnxruntime": onnxruntime}
+    names["surnn"] = surnn
+    exec("\n".join(told[3:]), names)
+    model, _ = command.trained(run, "best")
+    wanted, _ = model.eval().step(frame, model.init_state(1))
+    found = torch.as_tensor(names["prediction"]).detach().reshape(1, -1)
+    torch.testing.assert_close(found, wanted.detach(), rtol=1e-5, atol=1e-6)
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_c_and_int8(run, tmp_path, capsys):
+    out = tmp_path / "c"
+    assert main(["export", str(run), "--to", "c", "--weights", "int8", "--out", str(out)]) == 0
+    assert (out / "main.c").exists()
+    assert "cc -O2 *.c -lm" in capsys.readouterr().out
+
+
+def test_nothing_is_overwritten(run, tmp_path, capsys):
+    out = tmp_path / "model.pt2"
+    out.write_text("mine")
+    assert main(["export", str(run), "--to", "pt2", "--out", str(out)]) == 2
+    assert "exists already; remove it, or choose another name with --out" in capsys.readouterr().err
+    assert out.read_text() == "mine"
+
+
+def test_a_file_that_fails_its_check_is_not_kept(run, tmp_path, capsys, monkeypatch):
+    def write(step, path, weights):
+        path.write_text("wrong")
+        return Agreement(0.5, 0, 400)
+
+    monkeypatch.setitem(command.WRITERS, "pt2", write)
+    out = tmp_path / "model.pt2"
+    assert main(["export", str(run), "--to", "pt2", "--out", str(out)]) == 2
+    assert "largest difference from Python 5.0e-01" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--to", "onnx", "--weights", "int8"], "is of --to engine and --to c, not of onnx"),
+        (["--to", "pt2", "--out", "model.bin"], "wants the name to end in .pt2"),
+        (["--to", "pt2", "--checkpoint", "previous"], "holds no checkpoint 'previous'"),
+    ],
+)
+def test_mistakes_are_told(words, reason, run, capsys):
+    assert main(["export", str(run), *words]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_the_extra_is_named(run, capsys, monkeypatch):
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert main(["export", str(run), "--to", "onnx"]) == 2
+    assert "pip install 'surnn[onnx]'" in capsys.readouterr().err
