@@ -13,7 +13,8 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
-def test_code_blocks_run(document):
+def test_code_blocks_run(document, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some write files
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), flags=re.DOTALL)
     assert blocks
     names = {"torch": torch, "surnn": surnn}
