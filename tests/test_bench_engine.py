@@ -35,8 +35,10 @@ def test_it_runs_and_keeps_what_it_found(tmp_path, monkeypatch, capsys):
     assert max(exact) < 1e-5
     assert set(result["parts"]) == {name for name in records if name.endswith("float32")}
     assert (tmp_path / "out" / "engine.png").stat().st_size > 0
-    assert "candidate" in (tmp_path / "out" / "table.txt").read_text()
-    assert "engine, 83% closed, int8" in capsys.readouterr().out
+    table = (tmp_path / "out" / "table.txt").read_text()
+    assert "candidate" in table
+    assert "engine, 83% closed, int8" in table
+    assert "results are in" in capsys.readouterr().out
 
 
 @torch.inference_mode()

@@ -133,7 +133,7 @@ class SequenceModel(nn.Module):
             return self.head(torch.cat((first, second, first - second, first * second), -1))
         y = self.encode(x, lengths)
         if self.wanted.per == "step":
-            return self.head(y).transpose(0, 1)
+            return self.head(y.transpose(0, 1))
         return self.head(self._pooled(y, lengths))
 
     def encode(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
