@@ -15,6 +15,7 @@ from surnn.commands import export as command
 from surnn.config import GateConfig, ModelConfig
 from surnn.export import check, to_onnx, to_pt2
 from surnn.export.check import Agreement, compare, judge, onnx_step, pt2_step
+from surnn.export.graph import program_of
 from surnn.export.step import StreamingStep
 from surnn.models import SequenceModel
 from surnn.tasks.base import Output, Tokens, Values
@@ -208,6 +209,18 @@ def test_constants_are_computed_once_and_nobodys_folders_are_told(file):
     assert kinds.count("Sin") == 2  # of the clock, and for its cosine; phases are constants
     assert not {"Cos", "Range", "Einsum", "Exp"} & set(kinds)
     assert str(Path(__file__).parents[1]) not in str(content)
+
+
+def test_every_operation_of_a_step_depends_on_its_input(two_layers):
+    program = program_of(StreamingStep(two_layers))
+    inputs = set(program.graph_signature.user_inputs)
+    changing = {node for node in program.graph.nodes if node.name in inputs}
+    for node in program.graph.nodes:
+        if node.op == "call_function" and node.target is not torch.ops.aten.permute.default:
+            assert changing & set(node.all_input_nodes), node
+        if changing & set(node.all_input_nodes):
+            changing.add(node)
+    assert not any(node.meta.get("stack_trace") for node in program.graph.nodes)
 
 
 def test_the_model_itself_stays_as_it_is():
