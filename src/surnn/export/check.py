@@ -10,6 +10,7 @@ from torch import Tensor
 from ..engine import Engine
 from ..gates import SeesInput
 from ..layers import SelectiveLayer
+from .graph import quiet
 from .step import CLOCK, State, StreamingStep
 
 Run = Callable[[Tensor, State], tuple[Tensor, State]]
@@ -126,4 +127,5 @@ def onnx_step(path: Path) -> Run:
 
 def pt2_step(path: Path) -> Run:
     """What the file does in torch."""
-    return torch.export.load(path).module()
+    with quiet():
+        return torch.export.load(path).module()

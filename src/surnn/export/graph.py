@@ -94,6 +94,7 @@ def quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
             warnings.filterwarnings("ignore", ".*_flat_weights.* were assigned during export")
+            warnings.filterwarnings("ignore", "The given buffer is not writable")  # torch 2.11
             yield
     finally:
         log.setLevel(level)
