@@ -1,7 +1,7 @@
 """A trained model as a file for other programs: one step of a stream, state in and state out.
 
 surnn export RUN --to engine                    for surnn.Engine and the C library
-surnn export RUN --to engine --weights int8     a quarter of the size; predictions change a little
+surnn export RUN --to engine --weights int8     smaller weights; predictions change a little
 surnn export RUN --to c --out FOLDER            C files with the model in them: cc *.c -lm
 surnn export RUN --to onnx --out model.onnx     for onnxruntime (pip install 'surnn[onnx]')
 surnn export RUN --to pt2                       for torch without surnn: torch.export.load
