@@ -9,12 +9,6 @@ import torch
 from surnn import AlwaysOpen, SuGRU
 from surnn.bench import engine
 from surnn.cli import main
-from surnn.engine import EngineError, library
-
-try:
-    library()
-except EngineError:
-    pytest.skip("the engine is not built", allow_module_level=True)
 
 
 def test_it_runs_and_keeps_what_it_found(tmp_path, monkeypatch, capsys):

@@ -5,6 +5,7 @@ time first, [T, B, features], as recurrences read it: what a mixer gets and give
 with a mixer that streams streams too: ``init_state``, then ``step`` by step.
 """
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -91,7 +92,7 @@ class Stacked(nn.Module):
         return self.dropout(y), state
 
 
-class Around(nn.Module):
+class Around(nn.Module, ABC):
     """Base of blocks with a residual around the layer; subclasses say what follows it.
 
     Args:
@@ -108,9 +109,9 @@ class Around(nn.Module):
         self.dropout = Dropout(model.dropout, model.tied_dropout)
         self.skip = Skip(skip)
 
+    @abstractmethod
     def after(self, x: Tensor, y: Tensor, lengths: Tensor | None = None) -> Tensor:
         """The block's output, from its input x and the mixer's output y."""
-        raise NotImplementedError
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         return self.after(x, mixed(self.mixer, self._before(x, lengths), lengths), lengths)

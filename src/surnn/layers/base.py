@@ -23,7 +23,7 @@ from ..scan.contract import step_mask
 from ..state import SuState
 from . import checks
 from .interop import TorchInterop
-from .sequence import mean_rate, reverse, spread_gates
+from .sequence import autocast_dtype, mean_rate, reverse, spread_gates
 from .weights import suffix_of
 
 Hidden = Tensor | tuple[Tensor, ...]
@@ -193,7 +193,7 @@ class SelectiveLayer(TorchInterop):
         """All layers and directions over x [T, B, I]."""
         # Autocast must not reach gates, which decide by a threshold, nor the recurrence, which
         # accumulates. What it is for, the input projection, is cast by hand.
-        half = _autocast_dtype(x)
+        half = autocast_dtype(x)
         if half is None:
             checks.check_dtype(x, self.weight_ih_l0)  # type: ignore[arg-type]
             return self._run_layers(x, state, lengths, backend, calibrate)
@@ -348,7 +348,7 @@ class SelectiveLayer(TorchInterop):
     def chosen_backend(self) -> str:
         """The backend that runs this layer; what ``auto`` stands for."""
         some: Tensor = self.weight_ih_l0  # type: ignore[assignment]
-        dtypes = _autocast_dtype(some) or some.dtype, some.dtype
+        dtypes = autocast_dtype(some) or some.dtype, some.dtype
         one_pass = self.cell.name == "gru" and all(
             g.frozen and g.binary and g.width > self.heads  # type: ignore[operator]
             for g in self.gates
@@ -433,14 +433,6 @@ _SHOWN = {
     "max_rate": None,
     "recompute": False,
 }
-
-
-def _autocast_dtype(x: Tensor) -> torch.dtype | None:
-    """The dtype that autocast asks for, if it is on and would touch x."""
-    kind = x.device.type
-    if x.dtype == torch.float64 or kind == "meta":  # meta tensors have no autocast to ask
-        return None
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
 def _one_per_layer(gate: Any, layers: int) -> list[Gate]:

@@ -45,3 +45,11 @@ def reverse(x: Tensor, lengths: Tensor | None) -> Tensor:
     t = torch.arange(x.shape[0], device=x.device)[:, None]
     place = torch.where(t < lengths, lengths - 1 - t, t)
     return x.gather(0, place.unsqueeze(-1).expand_as(x))
+
+
+def autocast_dtype(x: Tensor) -> torch.dtype | None:
+    """The dtype that autocast asks for, if it is on and would touch x."""
+    kind = x.device.type
+    if x.dtype == torch.float64 or kind == "meta":  # meta tensors have no autocast to ask
+        return None
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None

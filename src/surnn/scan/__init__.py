@@ -45,7 +45,7 @@ def choose(
 
     ``one_pass`` says whether the one-pass form would give all that is wanted, and units have gates
     of their own, so that hardly a step is without an event: then, for heads that the kernels do not
-    take, a GPU runs it eight times as fast as ``events`` (measured at 1024 units).
+    take, a GPU runs it several times as fast as ``events``.
     """
     check_backend(backend)
     if backend != "auto":
