@@ -52,7 +52,7 @@ def _is_capturing(x: Tensor) -> bool:
 
 
 def cdiv(a: int, b: int) -> int:
-    """a / b rounded up. (Triton's own, made for kernels too, takes ten times as long.)"""
+    """a / b rounded up. (Triton's own is made for kernels too, and slow on the host.)"""
     return -(-a // b)
 
 
