@@ -83,7 +83,11 @@ def bare_step(trainer: Trainer, batch: Batch) -> Callable[[], None]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+
+    def replay(read: Batch = batch) -> None:  # the graph reads it where it lies: it must stay there
+        graph.replay()
+
+    return replay
 
 
 def seconds_of(work: Callable[[], None], times: int) -> float:

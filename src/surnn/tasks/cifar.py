@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .base import Split, Values, generator_for
 from .mnist import LabelledPixels
-from .stored import check_choice, hold_out
+from .stored import check_choice, hold_out, shades
 
 SIDE = 32
 COLOUR_MEAN, COLOUR_STD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)
@@ -60,7 +60,7 @@ class _Cifar(LabelledPixels):
         if split == "train" and self.augment == "crop_flip":
             images = crop_and_flip(images, generator_for(seed, number, images.device))
         mean, std = (GREY_MEAN, GREY_STD) if self.one_channel else (COLOUR_MEAN, COLOUR_STD)
-        x = images.float().div_(255).sub_(_like(mean, images)).div_(_like(std, images))
+        x = shades(images).sub_(_like(mean, images)).div_(_like(std, images))
         return x.flatten(1, 2)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .base import Batch, Classification, Output, Split, Values
-from .stored import check_choice, hold_out, keep, kept, row_numbers
+from .stored import check_choice, hold_out, keep, kept, row_numbers, shades
 
 PIXELS = 28 * 28
 Permutation = Literal["bitreversal", "torch0", "nru"]
@@ -103,7 +103,7 @@ class SequentialMnist(LabelledPixels):
         )
 
     def values(self, images: Tensor, split: Split, number: int, seed: int) -> Tensor:
-        return (images.float() / 255).unsqueeze(-1)
+        return shades(images).unsqueeze(-1)
 
 
 @dataclass(frozen=True)

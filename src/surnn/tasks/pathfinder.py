@@ -10,7 +10,7 @@ from .base import Batch, Classification, Output, Split, Values
 from .cache import Progress, load_or_make
 from .pathfinder_draw import WINDOW
 from .pathfinder_snakes import images as make_images
-from .stored import keep, kept, row_numbers
+from .stored import keep, kept, row_numbers, shades
 
 DATA_SEED = 42
 
@@ -84,4 +84,4 @@ class Pathfinder(Classification):
         first = {"train": 0, "valid": 8 * tenth, "test": 9 * tenth}[split]
         rows = first + row_numbers(split, self.size(split), number, size, seed)
         rows = rows.to(pixels.device)
-        return Batch((pixels[rows].float() / 255).to(device), labels[rows].to(device))
+        return Batch(shades(pixels[rows]).to(device), labels[rows].to(device))

@@ -28,6 +28,12 @@ def row_numbers(split: Split, count: int, number: int, size: int, seed: int) -> 
     return order(count, 0, 0)[number * size : (number + 1) * size]
 
 
+def shades(pixels: Tensor) -> Tensor:
+    """Pixels 0 to 255 as numbers 0 to 1, bit by bit the same on all devices: by a plain number
+    CUDA would not divide but multiply with its inverse."""
+    return pixels.float() / torch.full((1,), 255.0, device=pixels.device)
+
+
 def check_choice(option: str, value: str, kind: object) -> None:
     """An option's value must be one of its ``Literal``."""
     allowed = get_args(kind)
