@@ -1,6 +1,7 @@
 """The public names of :mod:`surnn`, which hands them out when they are first asked for."""
 # ruff: noqa: PLC0414 (an alias of the same name is how a re-export is marked)
 
+from . import analysis as analysis
 from . import export as export
 from .cells import Cell as Cell
 from .cells import Linearization as Linearization
@@ -27,5 +28,8 @@ from .layers import SuGRU as SuGRU
 from .layers import SuLSTM as SuLSTM
 from .layers import SuRNN as SuRNN
 from .layers import SuSNN as SuSNN
+from .runs import RunError as RunError
 from .state import SuState as SuState
 from .surrogate import Surrogate as Surrogate
+from .trained import Trained as Trained
+from .trained import load as load
