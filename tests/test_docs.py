@@ -8,6 +8,7 @@ import torch
 
 import surnn
 from surnn.cells import CELLS
+from training import trainer
 
 ROOT = Path(__file__).parent.parent
 
@@ -17,7 +18,8 @@ def test_code_blocks_run(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some write files
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), flags=re.DOTALL)
     assert blocks
-    names = {"torch": torch, "surnn": surnn}
+    trainer(tmp_path / "run", steps=1).fit()
+    names = {"torch": torch, "surnn": surnn, "RUN": tmp_path / "run"}
     try:
         for block in blocks:
             exec(compile(block, document, "exec"), names)

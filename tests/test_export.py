@@ -329,8 +329,8 @@ def test_the_command_tells_how_to_use_what_it_wrote(to, run, tmp_path, capsys):
     names = {"frame": given, "torch": torch, "numpy": np, "onnxruntime": onnxruntime}
     names["surnn"] = surnn
     exec("\n".join(told[3:]), names)
-    model, _ = command.trained(run, "best")
-    wanted, _ = model.eval().step(frame, model.init_state(1))
+    model = surnn.load(run).model
+    wanted, _ = model.step(frame, model.init_state(1))
     found = torch.as_tensor(names["prediction"]).detach().reshape(1, -1)
     torch.testing.assert_close(found, wanted.detach(), rtol=1e-5, atol=1e-6)
     assert list(out.parent.iterdir()) == [out]

@@ -35,6 +35,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, distributed
 
+from .config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from .tasks import TASKS, load_task
 from .versions import commit, version
 
 try:
@@ -87,11 +89,15 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """An existing run."""
-        if not (path / "config.json").is_file():
-            raise RunError(
-                f"{path} is not a run: it holds no config.json; runs are made by surnn train"
-            )
-        return cls(path)
+        if (path / "config.json").is_file():
+            return cls(path)
+        if not path.exists():
+            raise RunError(f"there is no folder {path}; runs are made by surnn train, in runs/")
+        if (path.parent / "config.json").is_file():
+            raise RunError(f"{path} is a part of a run; did you mean {path.parent}?")
+        raise RunError(
+            f"{path} is not a run: it holds no config.json; runs are made by surnn train"
+        )
 
     # ------------------------------------------------------------ one process at a time
 
@@ -270,11 +276,19 @@ class RunFolder:
         if not folder.exists() and name == "last" and (self.path / "previous").exists():
             folder = self.path / "previous"
         if not folder.exists():
-            raise RunError(f"{self.path} holds no checkpoint {name!r} yet")
+            raise RunError(f"{self.path} holds no checkpoint {name!r}; {self._besides(name)}")
         self._verify(folder)
         weights = load_file(folder / "model.safetensors", device=str(device))
         state = torch.load(folder / "state.pt", map_location=device, weights_only=True)
         return weights, state
+
+    def _besides(self, name: str) -> str:
+        """What can be done while there is no checkpoint of that name."""
+        there = [other for other in ("best", *CHECKPOINTS) if (self.path / other).exists()]
+        if not there:
+            return f"there is none yet, the run was stopped before: surnn resume {self.path}"
+        why = "no validation came to its end yet; " if name == "best" else ""
+        return f"{why}there is --checkpoint {there[0]} (in Python checkpoint={there[0]!r})"
 
     def _verify(self, folder: Path) -> None:
         try:
@@ -367,6 +381,37 @@ def config_to_dict(config: Any) -> dict[str, Any]:
     """A run's configuration as JSON; the task with its name."""
     plain = {f.name: asdict(getattr(config, f.name)) for f in fields(config) if f.name != "task"}
     return {"task": {"name": config.task.name, **task_options(config.task)}, **plain}
+
+
+def config_from_dict(values: dict[str, Any]) -> RunConfig:
+    """The configuration that a run's folder holds."""
+    try:
+        task = dict(values["task"])
+        name = task.pop("name")
+        parts = [(part, values[part]) for part in ("model", "gate", "train")]
+    except (KeyError, TypeError) as error:
+        raise RunError(f"the run's configuration is damaged: {error!r}") from error
+    if name not in TASKS:
+        raise RunError(
+            f"the run's task {name!r} is none of this version of surnn: {', '.join(TASKS)}"
+        )
+    kinds = {"model": ModelConfig, "gate": GateConfig, "train": TrainConfig}
+    try:
+        return RunConfig(
+            _from_dict(load_task(name), task), *(_from_dict(kinds[p], each) for p, each in parts)
+        )
+    except ValueError as error:  # an option was refused that an earlier version took
+        raise RunError(f"the run's configuration: {error}") from error
+
+
+def _from_dict(kind: type, values: dict[str, Any]) -> Any:
+    unknown = set(values) - {f.name for f in fields(kind)}
+    if unknown:
+        raise RunError(
+            f"the run's configuration has {', '.join(sorted(unknown))}, which this version of "
+            f"{kind.__name__} does not know; it was made by another version of surnn"
+        )
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

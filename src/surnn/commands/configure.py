@@ -127,25 +127,3 @@ def _one_of(what: str, name: str, known: tuple[str, ...]) -> Any:
         hint = suggestion(name, known, f"see surnn list {what}s")
         raise CommandError(f"there is no {what} {name!r}; {hint}")
     return name
-
-
-def from_dict(values: dict[str, Any]) -> RunConfig:
-    """The configuration that a run's folder holds."""
-    task = dict(values["task"])
-    kind = task_class(task.pop("name"))
-    return RunConfig(
-        _make(kind, task), _make(ModelConfig, values["model"]), _make(GateConfig, values["gate"]),
-        _make(TrainConfig, values["train"]),
-    )  # fmt: skip
-
-
-def _make(kind: type, values: dict[str, Any]) -> Any:
-    known = {f.name for f in dataclasses.fields(kind)}
-    unknown = set(values) - known
-    if unknown:
-        raise CommandError(
-            f"the run's configuration has {', '.join(sorted(unknown))}, which this version of "
-            f"{kind.__name__} does not know; it was made by another version of surnn"
-        )
-    tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    return kind(**tuples)

@@ -12,14 +12,14 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cli import CommandError
 
 if TYPE_CHECKING:
-    from ..tasks.base import Split
+    from ..tasks.base import Split, Task
 
 HELP = "evaluate a trained model"
 FLAGS = ("--task.",)
@@ -73,38 +73,27 @@ def judge(
     """
     from ..distributed import World  # noqa: PLC0415 (torch)
     from ..evaluate import evaluate, float32_products  # noqa: PLC0415
-    from ..models import SequenceModel  # noqa: PLC0415
     from ..runs import RunError, RunFolder  # noqa: PLC0415
     from ..train import pick_device  # noqa: PLC0415
-    from .configure import from_dict  # noqa: PLC0415
+    from ..trained import load  # noqa: PLC0415
 
     try:
-        folder = RunFolder.open(path)
-        config = from_dict(folder.config())
         place = pick_device(device, World())
-        weights, state = folder.load(checkpoint, place)
-    except (RunError, ValueError) as error:
-        raise CommandError(str(error)) from error
-    trained, kind, train = config.task, config.model, config.train
-    if kind.backend == "triton":  # exact backends compute the same, and there may be no GPU here
-        kind = replace(kind, backend="auto")
-    task = change(trained)
-    task.prepare(place, data)
-    # The clock stays the one that was trained, whatever the length is now.
-    model = SequenceModel(kind, config.gate, task.input, task.output, trained.steps)
-    changed = changes(trained, task)
-    check_fit(model.state_dict(), weights, changed)
-    model.load_state_dict(weights)
-    try:
+        model, trained, config, step = load(path, checkpoint, place)
+        train, task = config.train, change(trained)
+        changed = changes(trained, task)
+        # The clock stays the one that was trained, whatever the length is now.
+        check_fit(trained, task, changed)
+        task.prepare(place, data)
         with float32_products(place, train.tf32):
             found = evaluate(
-                model.to(place), task, split, batch or train.batch, place, precision=train.precision
+                model, task, split, batch or train.batch, place, precision=train.precision
             )
-    except ValueError as error:
+    except (RunError, ValueError) as error:
         raise CommandError(str(error)) from error
-    what = {"split": split, "checkpoint": checkpoint, "step": state["step"]}
+    what = {"split": split, "checkpoint": checkpoint, "step": step}
     try:
-        folder.evaluated(**what, overrides=changed, metrics=found)
+        RunFolder(path).evaluated(**what, overrides=changed, metrics=found)
     except (
         RunError
     ) as error:  # a folder of someone else's, perhaps: the numbers are good all the same
@@ -118,19 +107,15 @@ def changes(trained: Any, task: Any) -> dict[str, Any]:
     return {f"task.{name}": value for name, value in now.items() if value != before[name]}
 
 
-def check_fit(wanted: dict[str, Any], weights: dict[str, Any], changed: dict[str, Any]) -> None:
-    """The trained weights must be those of the model that the task asks for."""
-    odd = [
-        f"{name} is {list(weights[name].shape)}, needed is {list(tensor.shape)}"
-        for name, tensor in wanted.items()
-        if name in weights and weights[name].shape != tensor.shape
-    ]
-    if odd and changed:
-        options = ", ".join(f"{name} {value}" for name, value in changed.items())
-        raise CommandError(
-            f"with {options} the task has other inputs or outputs than the model was trained for: "
-            f"{odd[0]}. Options that keep these can be changed; otherwise train another model"
-        )
+def check_fit(trained: "Task", task: "Task", changed: dict[str, Any]) -> None:
+    """What goes into the model and comes out of it must be what it was trained for."""
+    for was, is_now in ((trained.input, task.input), (trained.output, task.output)):
+        if was != is_now:
+            options = ", ".join(f"{name} {value}" for name, value in changed.items())
+            raise CommandError(
+                f"with {options} the task has {is_now}, and the model was trained for {was}. "
+                "Options that keep these can be changed; otherwise train another model"
+            )
 
 
 def lines(about: dict[str, Any], found: dict[str, Any], metric: str) -> list[str]:

@@ -13,7 +13,6 @@ import argparse
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +22,6 @@ from ..cli import CommandError
 if TYPE_CHECKING:
     from ..export.check import Agreement
     from ..export.step import StreamingStep
-    from ..models import SequenceModel
 
 HELP = "write a trained model for the C engine, C, ONNX or torch.export"
 NAMES = {"engine": "model.surnn", "c": "model-c", "onnx": "model.onnx", "pt2": "model.pt2"}
@@ -71,8 +69,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise CommandError(f"{out} exists already; remove it, or choose another name with --out")
     if to == "onnx":
         need("onnx", "onnxscript", "onnxruntime")
-    model, update = trained(arguments.run, arguments.checkpoint)
-    step = step_of(model)
+    step, update = trained(arguments.run, arguments.checkpoint)
     out.parent.mkdir(parents=True, exist_ok=True)
     fresh = out.with_name(f"new-{out.name}")
     try:
@@ -85,35 +82,16 @@ def run(arguments: argparse.Namespace) -> None:
     print("\n".join(f"    {line}" for line in usage(to, step, out).splitlines()))
 
 
-def trained(path: Path, checkpoint: str) -> "tuple[SequenceModel, int]":
-    """The model of a run, and the update that its weights are of."""
-    import torch  # noqa: PLC0415
-
-    from ..models import SequenceModel  # noqa: PLC0415
-    from ..runs import RunError, RunFolder  # noqa: PLC0415
-    from .configure import from_dict  # noqa: PLC0415
+def trained(path: Path, checkpoint: str) -> "tuple[StreamingStep, int]":
+    """What is written, and what files are compared with; the update that its weights are of."""
+    from ..export.step import StreamingStep  # noqa: PLC0415 (torch)
+    from ..runs import RunError  # noqa: PLC0415
+    from ..trained import load  # noqa: PLC0415
 
     try:
-        folder = RunFolder.open(path)
-        config = from_dict(folder.config())
-        weights, state = folder.load(checkpoint, torch.device("cpu"))
+        found = load(path, checkpoint)
+        return StreamingStep(found.model), found.step
     except (RunError, ValueError) as error:
-        raise CommandError(str(error)) from error
-    task, kind = config.task, config.model
-    if kind.backend == "triton":  # a step is the same, and there may be no GPU here
-        kind = replace(kind, backend="auto")
-    model = SequenceModel(kind, config.gate, task.input, task.output, task.steps)
-    model.load_state_dict(weights)
-    return model, state["step"]
-
-
-def step_of(model: "SequenceModel") -> "StreamingStep":
-    """What is written, and what files are compared with."""
-    from ..export.step import StreamingStep  # noqa: PLC0415
-
-    try:
-        return StreamingStep(model)
-    except ValueError as error:
         raise CommandError(str(error)) from error
 
 

@@ -25,14 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Train on."""
-    from ..runs import RunError, RunFolder  # noqa: PLC0415 (torch)
-    from .configure import from_dict, override  # noqa: PLC0415
+    from ..runs import RunError, RunFolder, config_from_dict  # noqa: PLC0415 (torch)
+    from .configure import override  # noqa: PLC0415
     from .show import say  # noqa: PLC0415
     from .train import fit  # noqa: PLC0415
 
     try:
         folder = RunFolder.open(arguments.run)
-        config = from_dict(folder.config())
+        config = config_from_dict(folder.config())
         train = override(f"surnn resume {arguments.run}", "train", arguments.flags, config.train)
         config = replace(config, train=train)
     except (RunError, ValueError) as error:

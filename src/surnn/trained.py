@@ -1,0 +1,55 @@
+"""A trained model back from its run's folder.
+
+Not named after its function: a module ``surnn.load`` would stand in the way of ``surnn.load(RUN)``.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from .config import RunConfig
+from .models import SequenceModel
+from .runs import RunError, RunFolder, config_from_dict
+from .tasks.base import Task
+
+
+class Trained(NamedTuple):
+    """What a run has made."""
+
+    model: SequenceModel
+    """With the weights of the checkpoint, in eval mode."""
+    task: Task
+    """What it was trained on; ``task.prepare(device)`` loads its data."""
+    config: RunConfig
+    """Every choice of the run. Backend ``"triton"`` has become ``"auto"``: exact backends compute
+    the same, and there may be no GPU here."""
+    step: int
+    """The update that the weights are of."""
+
+
+def load(run: str | Path, checkpoint: str = "best", device: torch.device | str = "cpu") -> Trained:
+    """The model of a run's folder, ready to be used.
+
+    Args:
+        run: the folder, as ``surnn train`` names it at its end.
+        checkpoint: ``"best"`` in validation, ``"last"`` or ``"previous"``.
+        device: where the model shall be.
+    """
+    folder = RunFolder.open(Path(run))
+    config = config_from_dict(folder.config())
+    if config.model.backend == "triton":
+        config = replace(config, model=replace(config.model, backend="auto"))
+    weights, state = folder.load(checkpoint)
+    task = config.task
+    model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise RunError(
+            f"the weights in {folder.path / checkpoint} are not of the model that "
+            f"{folder.path / 'config.json'} describes; was that edited, or is the run of another "
+            f"version of surnn? {error}"
+        ) from error
+    return Trained(model.to(device).eval(), task, config, state["step"])
