@@ -147,7 +147,7 @@ def test_the_model_is_left_as_it_was():
     analysis.record(model, frames())
     assert model.training
     assert [len(module._forward_hooks) for module in model.modules()] == hooks
-    assert all("_scan_inputs" not in vars(layer) for layer in model.selective_layers())
+    assert all("_scan" not in vars(layer) for layer in model.selective_layers())
 
 
 def test_a_model_without_recurrence():

@@ -1,7 +1,8 @@
 """What happened inside a model while it ran: gates and states of every layer, step by step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from typing import Any, NamedTuple
 
 import torch
@@ -11,9 +12,11 @@ from torch import Tensor, nn
 from ..baselines import DiagonalSSM, MinGRU, TorchRecurrent
 from ..layers import SelectiveLayer
 from ..layers.sequence import reverse
-from ..scan import ScanInputs, scan
+from ..scan import ScanInputs
 from ..scan.contract import step_mask
 
+Scan = Callable[[int, ScanInputs, str], tuple[Tensor, Tensor]]
+"""Outputs and last state, from number, inputs and backend of a layer in one direction."""
 DENSE = (TorchRecurrent, MinGRU, DiagonalSSM)
 """Recurrent layers without gates: all of their units update at all steps."""
 
@@ -67,8 +70,7 @@ def record(model: nn.Module, x: Tensor, lengths: Tensor | Sequence[int] | None =
         x: as the model takes it.
         lengths: steps of each right-padded sequence.
 
-    The model is as before afterwards. Each recurrence is run twice: once by the model, once to
-    see the states within it.
+    The model is as before afterwards.
 
     Example:
         >>> import surnn
@@ -84,7 +86,7 @@ def record(model: nn.Module, x: Tensor, lengths: Tensor | Sequence[int] | None =
     with ExitStack() as attached:
         for module in model.modules():
             if isinstance(module, SelectiveLayer):
-                attached.enter_context(_watched(module, found))
+                attached.enter_context(scanned_by(module, _keep(module, found)))
             elif isinstance(module, DENSE):
                 hook = _keep_dense(found, ends)
                 attached.callback(module.register_forward_hook(hook).remove)
@@ -107,37 +109,38 @@ def record(model: nn.Module, x: Tensor, lengths: Tensor | Sequence[int] | None =
 
 
 @contextmanager
-def _watched(layer: SelectiveLayer, found: list[LayerRecord]) -> Iterator[None]:
-    """What the layer's scans are given is kept, and scanned once more."""
+def scanned_by(layer: SelectiveLayer, scan: Scan) -> Iterator[None]:
+    """While in here, ``layer`` runs its recurrences with ``scan``, which is told which one it is.
 
-    def scan_inputs(index: int, *arguments: Any, **options: Any) -> ScanInputs:
-        inputs = SelectiveLayer._scan_inputs(layer, index, *arguments, **options)
-        found.append(_replayed(layer, index, inputs))
-        return inputs
+    The layers of a stack are no modules of their own, so torch's hooks do not reach them.
+    """
+    calls = count()
+    layers = layer.num_layers * layer.num_directions
 
-    # A stack's inner layers are no modules, so that torch has no hook there; all go through this
-    # method, which the instance hides for the moment.
-    layer._scan_inputs = scan_inputs  # type: ignore[method-assign]
+    def with_its_number(inputs: ScanInputs, backend: str) -> tuple[Tensor, Tensor]:
+        return scan(next(calls) % layers, inputs, backend)
+
+    layer._scan = with_its_number  # type: ignore[assignment]
     try:
         yield
     finally:
-        del layer._scan_inputs
+        del layer._scan
 
 
-def _replayed(layer: SelectiveLayer, index: int, inputs: ScanInputs) -> LayerRecord:
-    state, _ = scan(inputs, layer.backend)
-    gate = inputs.closed_past_length().expand(state.shape)
-    if backwards := index % layer.num_directions:
-        gate, state = (reverse(v.flatten(2), inputs.lengths) for v in (gate, state))
-    width: int = layer.gates[index].width  # type: ignore[assignment]
-    share = layer.state_size // width
-    granularity = {1: "unit", layer.state_size: "layer"}.get(share, f"{share} units")
-    return LayerRecord(
-        ", backwards" if backwards else "",
-        granularity,
-        _batch_first(gate),
-        _batch_first(state),
-    )
+def _keep(layer: SelectiveLayer, found: list[LayerRecord]) -> Scan:
+    def scan(index: int, inputs: ScanInputs, backend: str) -> tuple[Tensor, Tensor]:
+        y, last = SelectiveLayer._scan(inputs, backend)
+        gate, state = inputs.closed_past_length().expand(y.shape), y
+        if backwards := index % layer.num_directions:
+            gate, state = (reverse(v.flatten(2), inputs.lengths) for v in (gate, state))
+        width: int = layer.gates[index].width  # type: ignore[assignment]
+        share = layer.state_size // width
+        granularity = {1: "unit", layer.state_size: "layer"}.get(share, f"{share} units")
+        name = ", backwards" if backwards else ""
+        found.append(LayerRecord(name, granularity, _batch_first(gate), _batch_first(state)))
+        return y, last
+
+    return scan
 
 
 def _keep_dense(found: list[LayerRecord], lengths: Tensor | None) -> Any:

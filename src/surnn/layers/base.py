@@ -61,6 +61,8 @@ class SelectiveLayer(TorchInterop):
     """
 
     skip_drive: float | None = None
+    _scan = staticmethod(scan)
+    """Runs one layer in one direction: the place from which an instance's states can be seen."""
 
     def __init__(
         self,
@@ -227,7 +229,7 @@ class SelectiveLayer(TorchInterop):
                 inputs = self._scan_inputs(
                     index, projected, schedule, state.cell[index], lengths, gate.binary
                 )
-                y, last = scan(inputs, backend)
+                y, last = self._scan(inputs, backend)
                 y = y.flatten(2)
                 if self.expand > 1:
                     y = self.down[index](y)
