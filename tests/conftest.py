@@ -4,8 +4,8 @@ import pytest
 import torch
 from jaxtyping import install_import_hook
 
-with install_import_hook("surnn.theory", "beartype.beartype"):  # shapes are checked here only
-    import surnn.theory  # noqa: F401
+with install_import_hook("surnn.analysis", "beartype.beartype"):  # shapes are checked here only
+    import surnn.analysis  # noqa: F401
 
 from surnn.cells import get_cell
 from surnn.scan import ScanInputs

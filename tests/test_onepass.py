@@ -5,9 +5,9 @@ import torch
 
 import surnn
 from conftest import assert_same, make_inputs, run_with_gradients
+from surnn.analysis import retention, skip_drive_for_retention
 from surnn.cells import get_cell
 from surnn.scan import choose, onepass, reference
-from surnn.theory import retention, skip_drive_for_retention
 
 
 @pytest.mark.parametrize("per_sequence", [False, True])

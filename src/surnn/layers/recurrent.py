@@ -50,7 +50,7 @@ class SuGRU(SelectiveLayer):
 
     Args:
         skip_drive: C of ``backend="onepass"``; None is large enough for an exact carry, see
-            :func:`surnn.theory.skip_drive_for_retention` for smaller ones.
+            :func:`surnn.analysis.skip_drive_for_retention` for smaller ones.
         *args, **options: see :class:`SelectiveLayer`.
 
     Example:

@@ -1,10 +1,5 @@
-"""The paper's theory as small functions: update counts, Jacobians, path lengths, retention.
+"""Derivatives of the state by earlier states: Jacobian rows, sensitivities, Proposition 1."""
 
-Schedules here are ``g`` [T, H], 1 = update. Steps are counted from 0, and a window (s, t] holds
-the steps s, s+1, ..., t-1: those between the state after s steps and the state after t.
-"""
-
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,31 +7,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from .gates import Schedule
-from .layers import SelectiveLayer
-from .layers.sequence import spread_gates
-from .scan import reference
-from .scan.contract import input_projection
-
-
-def update_set(g: Float[Tensor, "T H"], unit: int, s: int = 0, t: int | None = None) -> list[int]:
-    """U_on of the paper: the steps in (s, t] at which ``unit`` updates."""
-    return [s + step for step in g[s:t, unit].nonzero().flatten().tolist()]
-
-
-def update_count(g: Float[Tensor, "T H"], s: int = 0, t: int | None = None) -> Int[Tensor, "H"]:
-    """Number of updates of each unit in (s, t]."""
-    return (g[s:t] != 0).sum(0)
-
-
-def update_rate(g: Float[Tensor, "T H"]) -> float:
-    """p: the share of (step, unit) pairs that update."""
-    return (g != 0).double().mean().item()
-
-
-def effective_depth(g: Float[Tensor, "T H"], s: int = 0, t: int | None = None) -> float:
-    """Mean number of non-identity factors between the states s and t: p * (t - s)."""
-    return update_count(g, s, t).double().mean().item()
+from ..gates import Schedule
+from ..layers import SelectiveLayer
+from ..layers.sequence import spread_gates
+from ..scan import reference
+from ..scan.contract import input_projection
+from .depth import update_count
 
 
 class Jacobians(NamedTuple):
@@ -113,22 +89,3 @@ def row_bound(jac: Jacobians, s: int, t: int) -> RowBound:
     count = update_count(jac.g, s, t)
     rho = torch.linalg.matrix_norm(jac.proposal[s:t], ord=2).max().item()
     return RowBound(norm, count, rho, norm / torch.tensor(rho, dtype=norm.dtype) ** count)
-
-
-def retention(skip_drive: float, steps: int, z: float = 0.0) -> float:
-    """Share of h that ``onepass`` keeps over ``steps`` carries: sigmoid(z + C) ** steps.
-
-    ``z`` is the update gate's own pre-activation, the smallest one for a lower bound.
-    """
-    return math.exp(-steps * math.log1p(math.exp(-(z + skip_drive))))
-
-
-def skip_drive_for_retention(loss: float, steps: int, z: float = 0.0) -> float:
-    """C at which ``onepass`` loses at most ``loss`` of h over ``steps`` carries.
-
-    ``logit((1 - loss) ** (1 / steps)) - z`` in PyTorch's sign. Pass the smallest z expected.
-    """
-    if not 0 < loss < 1 or steps < 1:
-        raise ValueError(f"need 0 < loss < 1 and steps >= 1, got {loss} and {steps}")
-    log_keep = math.log1p(-loss) / steps
-    return log_keep - math.log(-math.expm1(log_keep)) - z

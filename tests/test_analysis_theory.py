@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import surnn
-from surnn import theory
+from surnn import analysis
 
 STEPS, FEATURES, HIDDEN = 30, 3, 8
 
@@ -15,18 +15,18 @@ def trajectory(cls=surnn.SuGRU, heads=1, **options):
     )
     layer = layer.double()
     x = torch.randn(STEPS, FEATURES, dtype=torch.float64)
-    return layer, x, theory.jacobians(layer, x)
+    return layer, x, analysis.jacobians(layer, x)
 
 
 def test_counts_and_rates():
     g = torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0], [1.0, 0.0]])
-    assert theory.update_set(g, 0) == [0, 2, 3]
-    assert theory.update_set(g, 0, 1, 3) == [2]
-    assert theory.update_count(g).tolist() == [3, 1]
-    assert theory.update_count(g, 1, 3).tolist() == [1, 1]
-    assert theory.update_rate(g) == 0.5
-    assert theory.effective_depth(g) == 2.0
-    assert theory.effective_depth(g, 1, 2) == 0.0
+    assert analysis.update_set(g, 0) == [0, 2, 3]
+    assert analysis.update_set(g, 0, 1, 3) == [2]
+    assert analysis.update_count(g).tolist() == [3, 1]
+    assert analysis.update_count(g, 1, 3).tolist() == [1, 1]
+    assert analysis.update_rate(g) == 0.5
+    assert analysis.effective_depth(g) == 2.0
+    assert analysis.effective_depth(g, 1, 2) == 0.0
 
 
 @pytest.mark.parametrize("cls", [surnn.SuRNN, surnn.SuGRU, surnn.SuLSTM])
@@ -35,16 +35,16 @@ def test_a_carried_units_row_is_the_identity_row_exactly(cls, heads):
     _, _, jac = trajectory(cls, heads)
     assert 0 < (jac.g == 0).double().mean() < 1
     for step, g in zip(jac.step, jac.g, strict=True):
-        assert torch.equal(theory.identity_rows(step), g == 0)
+        assert torch.equal(analysis.identity_rows(step), g == 0)
 
 
 def test_a_carried_spiking_unit_keeps_membrane_and_adaptation_and_emits_nothing():
     layer = surnn.SuSNN(FEATURES, HIDDEN, gate=surnn.Rhythm(rate=0.3, horizon=STEPS)).double()
-    jac = theory.jacobians(layer, torch.randn(STEPS, FEATURES, dtype=torch.float64) * 20)
+    jac = analysis.jacobians(layer, torch.randn(STEPS, FEATURES, dtype=torch.float64) * 20)
     kept = torch.arange(3 * HIDDEN) >= HIDDEN  # coordinates are s, u, b of all units in turn
     for step, g in zip(jac.step, jac.g, strict=True):
         carried = g == 0
-        assert theory.identity_rows(step)[carried & kept].all()
+        assert analysis.identity_rows(step)[carried & kept].all()
         assert (step[carried & ~kept] == 0).all()
 
 
@@ -64,16 +64,16 @@ def test_sensitivity_is_what_autograd_finds(backend):
     rows = [
         torch.autograd.grad(y[-1, 0, i], h_0, retain_graph=True)[0][0, 0] for i in range(HIDDEN)
     ]
-    torch.testing.assert_close(theory.sensitivity(jac, 0, STEPS), torch.stack(rows))
-    assert torch.equal(theory.sensitivity(jac, 5, 5), torch.eye(HIDDEN, dtype=torch.float64))
+    torch.testing.assert_close(analysis.sensitivity(jac, 0, STEPS), torch.stack(rows))
+    assert torch.equal(analysis.sensitivity(jac, 5, 5), torch.eye(HIDDEN, dtype=torch.float64))
 
 
 def test_proposition_1_with_its_measured_constant():
     _, _, jac = trajectory()
-    bound = theory.row_bound(jac, 0, STEPS)
+    bound = analysis.row_bound(jac, 0, STEPS)
     torch.testing.assert_close(bound.norm, bound.constant * bound.rho**bound.count)
-    assert torch.equal(bound.count, theory.update_count(jac.g))
-    never = theory.row_bound(jac, 3, 3 + 1)
+    assert torch.equal(bound.count, analysis.update_count(jac.g))
+    never = analysis.row_bound(jac, 3, 3 + 1)
     carried = never.count == 0
     assert carried.any()
     assert (never.norm[carried] == 1).all()
@@ -82,4 +82,4 @@ def test_proposition_1_with_its_measured_constant():
 
 def test_jacobians_are_of_one_layer():
     with pytest.raises(ValueError, match="single layer"):
-        theory.jacobians(surnn.SuGRU(3, 8, num_layers=2), torch.zeros(4, 3))
+        analysis.jacobians(surnn.SuGRU(3, 8, num_layers=2), torch.zeros(4, 3))

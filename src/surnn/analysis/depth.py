@@ -1,0 +1,63 @@
+"""How deep a computation is between two states: updates taken, and the paths through them.
+
+Schedules here are ``g`` [T, H], 1 = update. Steps are counted from 0, and a window (s, t] holds
+the steps s, s+1, ..., t-1: those between the state after s steps and the state after t.
+"""
+
+from collections import Counter
+from math import comb
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from .recording import LayerRecord
+
+
+def update_set(g: Float[Tensor, "T H"], unit: int, s: int = 0, t: int | None = None) -> list[int]:
+    """U_on of the paper: the steps in (s, t] at which ``unit`` updates."""
+    return [s + step for step in g[s:t, unit].nonzero().flatten().tolist()]
+
+
+def update_count(g: Float[Tensor, "T H"], s: int = 0, t: int | None = None) -> Int[Tensor, "H"]:
+    """Number of updates of each unit in (s, t]."""
+    return (g[s:t] != 0).sum(0)
+
+
+def update_rate(g: Float[Tensor, "T H"]) -> float:
+    """p: the share of (step, unit) pairs that update."""
+    return (g != 0).double().mean().item()
+
+
+def effective_depth(g: Float[Tensor, "T H"], s: int = 0, t: int | None = None) -> float:
+    """Mean number of non-identity factors between the states s and t: p * (t - s)."""
+    return update_count(g, s, t).double().mean().item()
+
+
+def depth_curve(layer: LayerRecord) -> Float[Tensor, "steps H"]:
+    """Updates of each unit in (0, t] for every t, the mean over sequences: effective depth
+    against elapsed steps, T + 1 of them."""
+    taken = (layer.gate != 0).double().mean(0).cumsum(0)
+    return torch.cat((torch.zeros_like(taken[:1]), taken))
+
+
+def path_counts(g: Float[Tensor, "T H"], unit: int, heads: int = 1) -> list[int]:
+    """Paths by their length, in the ensemble that reaches ``unit``: entry k counts those of k
+    updates.
+
+    The product of I + D (J - I) over a window expands into one term for each subset S of its steps,
+    the product of D (J - I) over S: a path that is transformed at the steps of S and carried at all
+    others. Counted are the subsets whose term may differ from 0 in the unit's row: its last step
+    updates the unit itself, and the others some unit of its head, which is what it is coupled to.
+    A dense unit has ``comb(T, k)``, that is 2 ** T in all; a head that shares one gate has
+    ``comb(n, k)`` with its n updates. Exact, in whole numbers.
+    """
+    size = g.shape[1] // heads
+    head = g[:, unit // size * size :][:, :size] != 0
+    events = head.any(1).long()
+    before = (events.cumsum(0) - events)[g[:, unit] != 0].tolist()
+    counts = [1] + [0] * int(events.sum())
+    for earlier, times in Counter(before).items():
+        for others in range(earlier + 1):
+            counts[others + 1] += times * comb(earlier, others)
+    return counts
