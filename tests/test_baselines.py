@@ -19,8 +19,8 @@ MIXERS = {
     "mingru": lambda: MinGRU(WIDTH, WIDTH),
     "s4d": lambda: DiagonalSSM(WIDTH, 4),
     "attention": lambda: Attention(WIDTH, 2),
+    "attention, window": lambda: Attention(WIDTH, 2, window=5),
 }
-STREAMING = [name for name in MIXERS if name != "attention"]
 
 
 @pytest.fixture(params=MIXERS)
@@ -47,7 +47,7 @@ def test_padding_changes_nothing_before_it(mixer):
     assert other.grad[inside].abs().min() > 1e-9
 
 
-@pytest.mark.parametrize("name", STREAMING)
+@pytest.mark.parametrize("name", MIXERS)
 def test_a_stream_is_the_sequence(name):
     layer = MIXERS[name]().double()
     x = torch.randn(2, 60, WIDTH, dtype=torch.float64)
@@ -56,6 +56,24 @@ def test_a_stream_is_the_sequence(name):
         y, state = layer.step(x[:, t], state)
         steps.append(y)
     torch.testing.assert_close(torch.stack(steps, 1), layer(x), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in MIXERS if name != "s4d"])
+def test_parts_of_unequal_length_are_the_sequence(name):
+    """Streams of a batch that began at different times, and go on in parts, some padded."""
+    layer = MIXERS[name]().double()
+    x = torch.randn(2, 30, WIDTH, dtype=torch.float64)
+    expected, state = layer(x), layer.init_state(2)
+    ends = torch.zeros(2, dtype=torch.int64)
+    for lengths in ((7, 2), (4, 4), (1, 9), (10, 3)):
+        steps = torch.tensor(lengths)
+        index = (ends[:, None] + torch.arange(max(lengths))).clamp(max=29)
+        part = x.gather(1, index[..., None].expand(-1, -1, WIDTH))
+        y, state = layer.run(part, state, None if lengths[0] == lengths[1] else steps)
+        for row in range(2):
+            found, wanted = y[row, : steps[row]], expected[row, ends[row] : ends[row] + steps[row]]
+            torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+        ends += steps
 
 
 @pytest.mark.parametrize("name", MIXERS)
@@ -219,9 +237,10 @@ def test_attention_is_softmax_over_the_past():
     layer = Attention(WIDTH, 2).double()
     x = torch.randn(2, 12, WIDTH, dtype=torch.float64)
     q, k, v = layer.project(x).chunk(3, -1)
-    heads = []
+    heads, place = [], torch.arange(12)[None]
     for at in (slice(0, 4), slice(4, 8)):
-        scores = rotate(q[..., None, at])[:, :, 0] @ rotate(k[..., None, at])[:, :, 0].mT / 2
+        turned = [rotate(u[..., None, at], place)[:, :, 0] for u in (q, k)]
+        scores = turned[0] @ turned[1].mT / 2
         later = torch.ones(12, 12, dtype=torch.bool).triu(1)
         heads.append(scores.masked_fill(later, -math.inf).softmax(-1) @ v[..., at])
     torch.testing.assert_close(layer(x), layer.out(torch.cat(heads, -1)))
@@ -230,12 +249,28 @@ def test_attention_is_softmax_over_the_past():
 def test_positions_are_relative():
     """A rotated query and key know how far apart they are, not where."""
     q, k = torch.randn(2, 1, 1, 1, 16, dtype=torch.float64)
-    q, k = (rotate(u.expand(1, 500, 1, 16))[0, :, 0] for u in (q, k))
+    q, k = (rotate(u.expand(1, 500, 1, 16), torch.arange(500)[None])[0, :, 0] for u in (q, k))
     products = q @ k.T
     for apart in (0, 1, 37):
         along = products.diagonal(apart)
         torch.testing.assert_close(along, along[:1].expand_as(along))
     assert products[0].std() > 0.1
+
+
+def test_a_window_is_all_that_is_seen_and_kept():
+    layer = Attention(WIDTH, 2, window=5).double()
+    x = torch.randn(1, 40, WIDTH, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(layer(x)[0, 20].sum(), x)
+    assert gradient[0].abs().sum(-1).nonzero()[:, 0].tolist() == [16, 17, 18, 19, 20]
+    state = layer.init_state(1)
+    for t in range(40):
+        _, state = layer.step(x[:, t], state)
+    assert state.keys.shape == (1, 2, 4, WIDTH // 2)
+    whole = Attention(WIDTH, 2, window=40).double()
+    whole.load_state_dict(layer.state_dict())
+    everything = Attention(WIDTH, 2).double()
+    everything.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(whole(x), everything(x))
 
 
 @pytest.mark.parametrize("heads", [3, 8])

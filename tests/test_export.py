@@ -234,7 +234,7 @@ def test_the_model_itself_stays_as_it_is():
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: model_of(kind="transformer", gate=GateConfig(), heads=2), "Attention needs the"),
+        (lambda: model_of(kind="transformer", gate=GateConfig(), heads=2), "Attention keeps more"),
         (lambda: model_of(bidirectional=True, pool="mean"), "bidirectional layer needs the whole"),
         (lambda: model_of(Tokens(7), Output(2, "sequence", True)), "a pair is judged when both"),
         (lambda: surnn.SuGRU(3, 8, backend="onepass", skip_drive=20.0), "approximately"),

@@ -16,7 +16,6 @@ from surnn.tasks import Output, Tokens, Values
 from surnn.tasks.copying import Copying
 
 KINDS = get_args(ModelKind)
-STREAMING = [kind for kind in KINDS if kind != "transformer"]
 SMALL = ModelConfig(width=32)
 
 
@@ -65,7 +64,7 @@ def test_padding_is_no_part_of_a_norm(norm):
     torch.testing.assert_close(model(longer, lengths), model(x, lengths))
 
 
-@pytest.mark.parametrize("kind", STREAMING)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pool", ["last", "mean"])
 @pytest.mark.parametrize("norm", ["layer", "batch", "rms"])
 def test_stream_equals_sequence(kind, pool, norm):
@@ -87,6 +86,8 @@ def test_stream_equals_sequence(kind, pool, norm):
         {"expand": 2},
         {"expand": 2, "groups": 2},
         {"expand": 2, "block": "feedforward"},
+        {"attention_every": 2, "attention_heads": 2},
+        {"attention_every": 1, "block": "feedforward", "prenorm": False, "window": 3},
     ],
     ids=str,
 )
@@ -102,11 +103,6 @@ def test_models_are_causal(kind):
     x[:, 11:] = (x[:, 11:] + 1) % 7
     torch.testing.assert_close(model(x)[:, :11], y[:, :11], rtol=1e-4, atol=1e-5)
     assert not torch.allclose(model(x)[:, 11:], y[:, 11:])
-
-
-def test_attention_does_not_stream():
-    with pytest.raises(TypeError, match="needs the whole sequence"):
-        build(kind="transformer").init_state(1)
 
 
 @pytest.mark.parametrize("pool", ["last", "mean"])
@@ -253,6 +249,11 @@ def test_the_threshold_sees_the_input_of_the_whole_stack():
         ({"block": "stack", "norm": "batch"}, "of block residual or feedforward, not stack"),
         ({"kind": "transformer", "glu": "silu"}, "of block residual, not feedforward"),
         ({"widths": (8, 8)}, "of block stack, not residual"),
+        ({"window": 8}, "model.window is of attention"),
+        ({"attention_heads": 2}, "set model.attention_every too"),
+        ({"kind": "transformer", "attention_every": 2}, "transformer has no use for it"),
+        ({"tied_embedding": True}, "the same vocabulary; leave it out"),
+        ({"tied_embedding": True, "given": Values(3)}, "the same vocabulary; leave it out"),
         ({"backend": "events", "max_rate": 0.3}, "of the triton backend, not events"),
         ({"skip_drive": 8.0}, "of model.backend onepass"),
         ({"bidirectional": True}, "--model.pool mean"),

@@ -2,7 +2,8 @@
 
 Layers are *mixers*: [B, T, features] to [B, T, width], causal. Blocks are between them and have the
 time first, [T, B, features], as recurrences read it: what a mixer gets and gives is a view. A block
-with a mixer that streams streams too: ``init_state``, then ``step`` by step.
+with a mixer that streams streams too: ``init_state``, then ``step`` by step, or ``run`` for some
+steps at once.
 """
 
 from abc import ABC, abstractmethod
@@ -91,6 +92,11 @@ class Stacked(nn.Module):
         y, state = self.mixer.step(x, state)  # type: ignore[operator]
         return self.dropout(y), state
 
+    def run(self, x: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
+        """Some steps [T, B, features]."""
+        y, state = carried_on(self.mixer, x, state, lengths)
+        return self.dropout(y), state
+
 
 class Around(nn.Module, ABC):
     """Base of blocks with a residual around the layer; subclasses say what follows it.
@@ -125,12 +131,24 @@ class Around(nn.Module, ABC):
         y, state = self.mixer.step(self._before(x), state)  # type: ignore[operator]
         return self.after(x, y), state
 
+    def run(self, x: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
+        """Some steps [T, B, width]."""
+        y, state = carried_on(self.mixer, self._before(x, lengths), state, lengths)
+        return self.after(x, y, lengths), state
+
     def _before(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         return self.norm(x, lengths) if self.prenorm else x
 
     def _sum(self, x: Tensor, y: Tensor, norm: Norm, lengths: Tensor | None) -> Tensor:
         x = x + self.skip(self.dropout(y))
         return x if self.prenorm else norm(x, lengths)
+
+
+class Alone(Around):
+    """x + dropout(mixer(norm(x))), or with the norm after the sum: attention in a hybrid."""
+
+    def after(self, x: Tensor, y: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return self._sum(x, y, self.norm, lengths)
 
 
 class Residual(Around):
@@ -168,6 +186,14 @@ class FeedForward(Around):
 def mixed(mixer: nn.Module, x: Tensor, lengths: Tensor | None) -> Tensor:
     """A mixer's outputs [T, B, width] for x [T, B, features]."""
     return mixer(x.transpose(0, 1), lengths).transpose(0, 1)
+
+
+def carried_on(
+    mixer: nn.Module, x: Tensor, state: Any, lengths: Tensor | None
+) -> tuple[Tensor, Any]:
+    """The same from a state, and the state after it."""
+    y, state = mixer.run(x.transpose(0, 1), state, lengths)  # type: ignore[operator]
+    return y.transpose(0, 1), state
 
 
 def gated(y: Tensor, how: str) -> Tensor:

@@ -4,7 +4,7 @@ An option that a run would not use is an error, not a thing to be ignored in sil
 """
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 GateKind = Literal[
     "rhythm", "warped", "spline", "spectral", "input", "ssm", "open", "every_n",
@@ -131,6 +131,14 @@ class ModelConfig:
     """Drop a feature at all steps of a sequence or at none."""
     drop_path: float = 0.0
     """Share of sequences that skip the last block; less so the earlier ones."""
+    attention_every: int | None = None
+    """A hybrid: causal attention, with a norm and a residual of its own, after so many blocks."""
+    attention_heads: int | None = None
+    """Of a hybrid's attention; None: of 32 features."""
+    window: int | None = None
+    """Steps that attention sees, the present one included, and a stream keeps; None is all."""
+    tied_embedding: bool = False
+    """Of models that predict the next token: read outputs by the embedding, without a bias."""
     pool: Literal["last", "mean"] = "last"
     """Which outputs a sequence's prediction is read from."""
     expand: int = 1
@@ -175,11 +183,16 @@ class ModelConfig:
                 raise ValueError(f"model.{name} is of the triton backend, not {self.backend}")
         if self.tied_dropout and not self.dropout:
             raise ValueError("model.tied_dropout is of model.dropout, which is 0: set both or none")
+        if self.attention_heads is not None and self.attention_every is None:
+            raise ValueError("model.attention_heads is of a hybrid: set model.attention_every too")
+        if self.window is not None and not self.attends:
+            raise ValueError("model.window is of attention: of a transformer or attention_every")
         if self.skip_drive is not None and self.backend != "onepass":
             raise ValueError("model.skip_drive is of model.backend onepass")
         if self.widths is not None and ("layers" in chosen or "width" in chosen):
             raise ValueError("model.widths says how many layers of what width: leave those out")
         _at_least(self, "model", 1, "layers", "width", "heads", "expand", "groups", "state")
+        _at_least(self, "model", 1, "attention_every", "attention_heads", "window")
         _share(self, "model", "dropout", "drop_path")
 
     @property
@@ -195,16 +208,33 @@ class ModelConfig:
         map there anyway, which reads the whole state unless the layer's projections are grouped."""
         return self.form != "residual" or self.groups > 1
 
+    @property
+    def attends(self) -> bool:
+        """Whether there is attention in it."""
+        return self.kind == "transformer" or self.attention_every is not None
+
     def heads_of(self, units: int) -> int:
         """How many heads these units make."""
         if self.heads is not None:
             return self.heads
-        size = 32 if self.kind == "transformer" else 16
-        return units // size if units % size == 0 else 1
+        return _heads(units, 32 if self.kind == "transformer" else 16)
+
+    @property
+    def heads_beside(self) -> int:
+        """How many heads a hybrid's attention has."""
+        return self.attention_heads or _heads(self.width, 32)
+
+
+def _heads(units: int, size: int) -> int:
+    return units // size if units % size == 0 else 1
 
 
 _MODELS_WITH: dict[str, tuple[ModelKind, ...]] = {
     "heads": (*OURS, "transformer"),
+    **dict.fromkeys(
+        ("attention_every", "attention_heads"),
+        tuple(kind for kind in get_args(ModelKind) if kind != "transformer"),
+    ),
     **dict.fromkeys(
         ("expand", "groups", "bidirectional", "backend", "max_rate", "recompute"), OURS
     ),
@@ -217,6 +247,7 @@ _BLOCKS_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("norm", "prenorm", "tied_dropout", "drop_path"), ("residual", "feedforward")),
     "glu": ("residual",),
     "feedforward": ("feedforward",),
+    "attention_every": ("residual", "feedforward"),
     "widths": ("stack",),
 }
 
@@ -343,6 +374,8 @@ class RunConfig:
     def beside(self, kind: ModelKind, **model: Any) -> "RunConfig":
         """The same run with another kind of model, less what that kind has no use for."""
         unused = {name for name, users in _MODELS_WITH.items() if kind not in users}
+        if kind != "transformer" and self.model.attention_every is None:
+            unused.add("window")
         plain = {f.name: f.default for f in fields(ModelConfig) if f.name in unused}
         changed = replace(self.model, **{**plain, **model, "kind": kind})
         if kind in OURS:

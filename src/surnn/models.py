@@ -1,8 +1,9 @@
 """Models: an encoder, blocks of layers, and a head that reads what the task wants.
 
-All but attention and bidirectional layers stream: ``init_state``, then ``step`` by step, with the
-prediction so far. Under autocast, what goes from block to block is as the encoder gives it:
-bfloat16 for values, float32 for tokens; gates, states and norms are float32.
+All but bidirectional layers stream: ``init_state``, then ``step`` by step, with the prediction so
+far; or, of models that predict at each step, in parts: ``y, state = model(x, state=state)``.
+Under autocast, what goes from block to block is as the encoder gives it: bfloat16 for values,
+float32 for tokens; gates, states and norms are float32.
 """
 
 import inspect
@@ -12,9 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from .baselines import Attention, DiagonalSSM, MinGRU, TorchRecurrent
-from .blocks import FeedForward, Norm, Residual, Stacked
+from .blocks import Alone, FeedForward, Norm, Residual, Stacked
 from .config import OURS, GateConfig, ModelConfig
 from .gates import GATES, Gate
 from .layers import SelectiveLayer, SuGRU, SuLSTM, SuRNN, SuSNN
@@ -80,14 +82,19 @@ class Selective(nn.Module):
         """One step [B, features]."""
         return self.layer.step(x, state)
 
+    def run(self, x: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
+        """Some steps [B, T, features]; of each sequence its ``lengths``."""
+        return self.layer(x, state, lengths=lengths)
+
 
 class StreamState(NamedTuple):
     """What a model remembers between steps."""
 
     layers: tuple[Any, ...]
     total: Tensor
-    """[B, width]: sum of outputs so far, for mean pooling."""
+    """[B, width]: sum of outputs so far, where predictions are means; else zeros."""
     steps: int
+    """How many these are."""
 
 
 class SequenceModel(nn.Module):
@@ -124,9 +131,19 @@ class SequenceModel(nn.Module):
         if model.form != "stack" and model.prenorm:
             self.norm = Norm(model.norm, self.width)
         self.head = make_head(self.width, wanted)
+        if model.tied_embedding:
+            self.head = Tied(self.encoder, wanted)
 
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """[B, size] or [B, T, size]; pairs [B, 2, T, ...] give [B, size]."""
+    def forward(
+        self, x: Tensor, lengths: Tensor | None = None, state: StreamState | None = None
+    ) -> Any:
+        """[B, size] or [B, T, size]; pairs [B, 2, T, ...] give [B, size].
+
+        From a ``state``: predictions [B, T, size], and the state after x, or after ``lengths``.
+        """
+        if state is not None:
+            y, state = self._run(x, lengths, state)
+            return self.head(y.transpose(0, 1)), state
         if self.wanted.pairs:
             both = self.encode(x.flatten(0, 1), None if lengths is None else lengths.flatten())
             first, second = self._pooled(both, lengths).unflatten(0, (-1, 2)).unbind(1)
@@ -143,6 +160,22 @@ class SequenceModel(nn.Module):
             x = block(x, lengths)
         return x if self.norm is None else self.norm(x, lengths)
 
+    def _run(
+        self, x: Tensor, lengths: Tensor | None, state: StreamState
+    ) -> tuple[Tensor, StreamState]:
+        if self.wanted.per != "step":
+            raise TypeError(
+                "a sequence in parts has predictions at each step only: this model makes one of a "
+                "whole sequence; stream it by step"
+            )
+        x = self.encoder(x.transpose(0, 1))
+        layers = []
+        for block, remembered in zip(self.blocks, state.layers, strict=True):
+            x, new = block.run(x, remembered, lengths)  # type: ignore[operator]
+            layers.append(new)
+        y = x if self.norm is None else self.norm(x, lengths)
+        return y, state._replace(layers=tuple(layers))
+
     def _pooled(self, y: Tensor, lengths: Tensor | None) -> Tensor:
         if lengths is None:
             return y[-1] if self.pool == "last" else y.mean(0)
@@ -158,15 +191,9 @@ class SequenceModel(nn.Module):
         """Before the first step."""
         if self.wanted.pairs:
             raise TypeError("a pair is judged when both documents are there: it cannot stream")
-        layers = []
-        for block in self.blocks:
-            if not hasattr(block.mixer, "init_state"):
-                raise TypeError(
-                    f"{type(block.mixer).__name__} needs the whole sequence and cannot stream"
-                )
-            layers.append(block.init_state(batch))  # type: ignore[operator]
-        total = next(self.head.parameters()).new_zeros(batch, self.width)
-        return StreamState(tuple(layers), total, 0)
+        layers = tuple(block.init_state(batch) for block in self.blocks)  # type: ignore[operator]
+        total = next(self.parameters()).new_zeros(batch, self.width)
+        return StreamState(layers, total, 0)
 
     def step(self, x: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
         """One token [B] or frame [B, features]: the prediction after it, [B, size]."""
@@ -176,9 +203,10 @@ class SequenceModel(nn.Module):
             x, new = block.step(x, remembered)  # type: ignore[operator]
             layers.append(new)
         y = x if self.norm is None else self.norm(x)
+        if self.pool == "last" or self.wanted.per == "step":
+            return self.head(y), state._replace(layers=tuple(layers))
         total, steps = state.total + y, state.steps + 1
-        averaged = self.pool == "mean" and self.wanted.per == "sequence"
-        return self.head(total / steps if averaged else y), StreamState(tuple(layers), total, steps)
+        return self.head(total / steps), StreamState(tuple(layers), total, steps)
 
     # ------------------------------------------------------------ gates
 
@@ -197,7 +225,10 @@ class SequenceModel(nn.Module):
 def make_encoder(model: ModelConfig, given: Tokens | Values, width: int) -> tuple[nn.Module, int]:
     """What turns inputs into features, and how many these are."""
     if isinstance(given, Tokens):
-        return nn.Embedding(given.vocabulary, width), width
+        embedding = nn.Embedding(given.vocabulary, width)
+        if model.tied_embedding:  # predictions begin near 0
+            nn.init.normal_(embedding.weight, std=width**-0.5)
+        return embedding, width
     if model.form == "stack":
         return nn.Identity(), given.features
     return nn.Linear(given.features, width), width
@@ -225,7 +256,11 @@ def make_blocks(
             blocks.append(Stacked(mixer, model.dropout if index < last else 0.0))
         else:
             kind = Residual if model.form == "residual" else FeedForward
-            blocks.append(kind(mixer, model, model.drop_path * index / max(last, 1)))
+            skip = model.drop_path * index / max(last, 1)
+            blocks.append(kind(mixer, model, skip))
+            if model.attention_every is not None and (index + 1) % model.attention_every == 0:
+                attention = Attention(width, model.heads_beside, model.window)
+                blocks.append(Alone(attention, model, skip))
     return blocks
 
 
@@ -245,7 +280,7 @@ def make_mixer(
             "--model.block residual, whose encoder widens it"
         )
     if model.kind == "transformer":
-        return Attention(width, model.heads_of(width))
+        return Attention(width, model.heads_of(width), model.window)
     return DiagonalSSM(width, model.state)
 
 
@@ -277,6 +312,34 @@ def gate_options(kind: type[Gate]) -> set[str]:
             parameters = inspect.signature(base.__init__).parameters.values()
             names |= {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
     return names - {"self"}
+
+
+class Tied(nn.Module):
+    """Scores of tokens by the embedding that they are read with; it has no weights of its own.
+
+    Args:
+        embedding: of the tokens.
+        wanted: what must come out.
+    """
+
+    bias = None
+
+    def __init__(self, embedding: nn.Module, wanted: Output) -> None:
+        super().__init__()
+        if not isinstance(embedding, nn.Embedding) or embedding.num_embeddings != wanted.size:
+            raise ValueError(
+                "model.tied_embedding is for tasks that predict tokens from tokens of the same "
+                "vocabulary; leave it out"
+            )
+        self._embedding = (embedding,)  # in a tuple: it is the encoder's module, not also mine
+
+    @property
+    def weight(self) -> Tensor:
+        """[tokens, width]."""
+        return self._embedding[0].weight
+
+    def forward(self, y: Tensor) -> Tensor:
+        return functional.linear(y, self.weight)
 
 
 def make_head(width: int, wanted: Output) -> nn.Module:

@@ -1,7 +1,8 @@
 """What surnn's layers are compared with, in the same models and the same trainer.
 
 Each is a *mixer*: [B, T, width] in, [B, T, width] out, causal. Those that can stream have
-``init_state(batch)`` and ``step(x, state)`` too.
+``init_state(batch)`` and ``step(x, state)`` too, and all but the state-space layer
+``run(x, state, lengths)`` for some steps at once.
 """
 
 from .attention import Attention as Attention

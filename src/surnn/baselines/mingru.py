@@ -35,6 +35,14 @@ class MinGRU(nn.Module):
         h = keep * state + write
         return h.to(x.dtype), h
 
+    def run(self, x: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Some steps [B, T, features] of a stream; of each sequence its ``lengths``."""
+        keep, write = self._keep_and_write(x)
+        first = write[:, :1] + keep[:, :1] * state.unsqueeze(1)
+        h: Tensor = LinearScan.apply(keep, torch.cat((first, write[:, 1:]), 1))  # type: ignore[assignment]
+        last = -1 if lengths is None else lengths - 1
+        return h.to(x.dtype), h[torch.arange(len(x), device=x.device), last]
+
     def _keep_and_write(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """1 - z and z g(n). States are float32 at least, whatever x is."""
         gates = self.gates(x)

@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ..layers.weights import orthogonal
 
@@ -61,12 +62,26 @@ class TorchRecurrent(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             return self.layer(x.to(self.layer.weight_ih_l0.dtype))[0].to(x.dtype)
 
+    def run(
+        self, x: Tensor, state: tuple[Tensor, ...], lengths: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Some steps [B, T, features] of a stream; of each sequence its ``lengths``."""
+        hidden = state if isinstance(self.layer, nn.LSTM) else state[0]
+        with torch.autocast(x.device.type, enabled=False):
+            exact = x.to(self.layer.weight_ih_l0.dtype)
+            if lengths is None:
+                y, new = self.layer(exact, hidden)
+            else:
+                packed = pack_padded_sequence(exact, lengths.cpu(), True, enforce_sorted=False)
+                y, new = self.layer(packed, hidden)
+                y, _ = pad_packed_sequence(y, True, total_length=x.shape[1])
+        return y.to(x.dtype), new if isinstance(new, tuple) else (new,)
+
     def init_state(self, batch: int) -> tuple[Tensor, ...]:
         some = self.layer.weight_ih_l0
         count = 2 if isinstance(self.layer, nn.LSTM) else 1
         return tuple(some.new_zeros(1, batch, self.layer.hidden_size) for _ in range(count))
 
     def step(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        hidden = state if isinstance(self.layer, nn.LSTM) else state[0]
-        y, new = self.layer(x.unsqueeze(1), hidden)
-        return y[:, 0], new if isinstance(new, tuple) else (new,)
+        y, new = self.run(x.unsqueeze(1), state)
+        return y[:, 0], new

@@ -112,7 +112,8 @@ class _Exporter:
         if isinstance(block, Stacked):
             return self._layer(_as_layer(block.mixer), x)
         if not isinstance(block, Residual | FeedForward):
-            raise TypeError(f"the engine does not know the block {type(block).__name__}")
+            inside = type(block.mixer).__name__
+            raise TypeError(f"the engine does not know {inside} in a block {type(block).__name__}")
         file, width = self.file, self.file.buffers[x]
         y = self._layer(_as_layer(block.mixer), self._norm(block.norm, x) if block.prenorm else x)
         if isinstance(block, Residual):

@@ -142,7 +142,9 @@ def memory_of(mixer: nn.Module, first: int) -> Memory:
             lambda s: [torch.view_as_real(s)],
             lambda tensors, t: torch.view_as_complex(tensors[0]),
         )  # fmt: skip
-    raise ValueError(f"the state of {type(mixer).__name__} has no names that it could be fed by")
+    raise ValueError(
+        f"{type(mixer).__name__} keeps more than a fixed state between steps: it streams in Python"
+    )
 
 
 def _selective(layer: SelectiveLayer, first: int) -> Memory:
