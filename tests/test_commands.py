@@ -77,11 +77,6 @@ def test_a_run_is_not_overwritten(run, capsys):
     assert "surnn resume" in capsys.readouterr().err
 
 
-def test_info_shows_a_run(run, capsys):
-    assert main(["info", str(run)]) == 0
-    assert '"delay": 5' in capsys.readouterr().out
-
-
 def test_info_shows_the_installation(capsys):
     assert main(["info"]) == 0
     out = capsys.readouterr().out
@@ -209,7 +204,7 @@ def test_another_kind_drops_the_defaults_it_has_no_use_for():
         (["list", "recipe"], "did you mean 'recipes'?"),
         (["list", "recipes", "psmnis-gru"], "did you mean 'psmnist-gru'?"),
         (["list", "gates", "a", "b"], "'b' is one argument too many"),
-        (["info", "--jsn"], "there is no option --jsn; see --help"),
+        (["info", "--xyz"], "there is no option --xyz; see --help"),
         (["train", "copying", "--train.batch", "3", "--train.accumulate", "2"], "a multiple of 2"),
     ],
     ids=str,

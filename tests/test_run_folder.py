@@ -1,6 +1,7 @@
 """What a run's folder tells about where it was made, and that it is of one process at a time."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -79,15 +80,19 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
         with pytest.raises(RunError, match=f"process {other.pid}"):
             run.fit()
         assert (tmp_path / "run" / "metrics.jsonl").read_text() == before
+        assert run.folder.holder() == (True, str(other.pid))
         other.kill()  # without a word, and the folder is free
+    assert run.folder.holder() == (False, str(other.pid))
     again = resumed(tmp_path / "run", steps=4)
+    assert run.folder.holder() == (True, str(os.getpid()))
     again.fit()
     trying = HOLDER.replace("LOCK_EX", "LOCK_EX | fcntl.LOCK_NB")
     command = [sys.executable, "-c", trying, str(tmp_path / "run" / "lock")]
-    for free in (False, True):
-        tried = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-        assert (tried.returncode == 0) == free
-        again.close()
+    tried = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert tried.returncode != 0
+    again.close()
+    assert run.folder.holder() == (False, "")  # in good order
+    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
 
 
 # ---------------------------------------------------------------- damage

@@ -17,7 +17,6 @@ noticed. A folder is never overwritten.
 """
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -36,18 +35,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, distributed
 
 from .config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from .locks import Holder, give_back, holder, take
 from .tasks import TASKS, load_task
 from .versions import commit, version
 
-try:
-    import fcntl
-except ImportError:  # not on Unix
-    fcntl = None
-
 CHECKPOINTS = ("last", "previous")
-_HELD: dict[tuple[int, Path], int] = {}
-"""Open lock files, by process and folder. Of a process, not of an object: any other descriptor of
-the same file that is closed would give the lock back."""
 
 
 class RunError(Exception):
@@ -102,36 +94,22 @@ class RunFolder:
     # ------------------------------------------------------------ one process at a time
 
     def lock(self) -> None:
-        """Keep other processes from training in here, until :meth:`unlock` or this one's end.
-
-        The system holds the lock, so that a killed process leaves none. Where there are no locks,
-        on some file systems and outside of Unix, nothing is kept from anyone.
-        """
-        mine = os.getpid(), self.path.resolve()
-        if fcntl is None or mine in _HELD:
-            return
+        """Keep other processes from training in here, until :meth:`unlock` or this one's end."""
         with self._writing("the lock"):
-            file = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            other = os.read(file, 99).decode().strip()
-            os.close(file)
-            if error.errno not in (errno.EACCES, errno.EAGAIN):
-                return
+            other = take(self.path / "lock")
+        if other is not None:
             raise RunError(
-                f"process {other or '?'} trains in {self.path} at this moment; wait for its end, "
-                f"or stop it, which leaves a checkpoint: kill {other}"
-            ) from error
-        os.truncate(file, 0)
-        os.write(file, f"{os.getpid()}\n".encode())
-        _HELD[mine] = file
+                f"process {other.process or '?'} trains in {self.path} at this moment; wait for "
+                f"its end, or stop it, which leaves a checkpoint: kill {other.process}"
+            )
 
     def unlock(self) -> None:
         """Let others train in here."""
-        file = _HELD.pop((os.getpid(), self.path.resolve()), None)
-        if file is not None:
-            os.close(file)
+        give_back(self.path / "lock")
+
+    def holder(self) -> Holder:
+        """The process that trains in here; or that did, and came to no good end."""
+        return holder(self.path / "lock")
 
     # ------------------------------------------------------------ its configuration
 
@@ -158,10 +136,17 @@ class RunFolder:
 
     def config(self) -> dict[str, Any]:
         """Every choice of the run."""
+        return self._json("config.json")
+
+    def environment(self) -> dict[str, Any]:
+        """What the run began on."""
+        return self._json("environment.json")
+
+    def _json(self, name: str) -> dict[str, Any]:
         try:
-            return json.loads((self.path / "config.json").read_text())
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise RunError(f"{self.path / 'config.json'} is damaged: {error}") from error
+            return json.loads((self.path / name).read_text())
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path / name} is damaged: {error}") from error
 
     # ------------------------------------------------------------ metrics
 
@@ -185,10 +170,14 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """All lines; one that a killed process left half written is left out."""
-        return list(self._lines())
+        return list(self._lines("metrics.jsonl"))
 
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        path = self.path / "metrics.jsonl"
+    def evaluations(self) -> list[dict[str, Any]]:
+        """What surnn eval has found."""
+        return list(self._lines("evaluations.jsonl"))
+
+    def _lines(self, name: str) -> Iterator[dict[str, Any]]:
+        path = self.path / name
         if not path.exists():
             return
         for line in path.read_text(errors="replace").splitlines():
@@ -204,7 +193,7 @@ class RunFolder:
             return
         kept = [
             line
-            for line in self._lines()
+            for line in self._lines("metrics.jsonl")
             if line["step"] < step
             or (line["step"] == step and (line["kind"] == "train" or evaluated == step))
         ]

@@ -125,15 +125,20 @@ def lines(about: dict[str, Any], found: dict[str, Any], metric: str) -> list[str
         f"{', '.join((about['task'], *options))}: {about['split']}, {about['checkpoint']} weights "
         f"(update {about['step']})"
     ]
-    rates = found.get("update_rate", [])
-    by_kind = found.get("update_rate_by_kind", [{}] * len(rates))
     for name, value in found.items():
         if isinstance(value, int | float):
             beside = f"  (chance {about['chance']:.4g})" if name == metric else ""
             told.append(f"  {name:24} {value:.5g}{beside}")
-    for layer, (rate, kinds) in enumerate(zip(rates, by_kind, strict=True), 1):
+    for layer, rate in enumerate(rates(found), 1):
+        told.append(f"  {f'updates of layer {layer}':24} {rate}")
+    return told
+
+
+def rates(found: dict[str, Any]) -> list[str]:
+    """The update rate of each layer in words, in all and by kind of token."""
+    each = found.get("update_rate", [])
+    told = []
+    for rate, kinds in zip(each, found.get("update_rate_by_kind", [{}] * len(each)), strict=True):
         split = ", ".join(f"{kind} {share:.1%}" for kind, share in kinds.items())
-        told.append(
-            f"  {f'updates of layer {layer}':24} {rate:.1%}" + (f"  ({split})" * bool(split))
-        )
+        told.append(f"{rate:.1%}" + f"  ({split})" * bool(split))
     return told

@@ -1,16 +1,24 @@
-"""What this installation can do, or what a run is.
+"""What this installation can do, or what a run is and how far it has come.
 
 surnn info
 surnn info runs/copying/2026-01-31-120000
+surnn info RUN --json                           all of it, for programs
 """
 
 import argparse
 import json
 import platform
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..cli import CommandError
 from ..versions import commit, version
+
+if TYPE_CHECKING:
+    from ..config import RunConfig
+    from ..runs import RunFolder
 
 HELP = "about this installation, or a run"
 PACKAGES = ("torch", "triton", "numpy", "tyro", "rich", "safetensors", "matplotlib", "tensorboard")
@@ -19,23 +27,93 @@ PACKAGES = ("torch", "triton", "numpy", "tyro", "rich", "safetensors", "matplotl
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``surnn info``."""
     parser.add_argument("run", type=Path, nargs="?", metavar="RUN", help="a run's folder")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Print it."""
     if arguments.run is None:
-        for name, value in installation().items():
-            print(f"{name:18} {value}")
-        return
-    from ..runs import RunError, RunFolder  # noqa: PLC0415 (torch)
+        found = installation()
+        told = [f"{name:18} {value}" for name, value in found.items()]
+    else:
+        from ..runs import RunError, RunFolder, config_from_dict  # noqa: PLC0415 (torch)
 
-    try:
-        folder = RunFolder.open(arguments.run)
-        print(json.dumps(folder.config(), indent=2))
-    except RunError as error:
-        raise CommandError(str(error)) from error
-    for line in [m for m in folder.metrics() if m["kind"] == "valid"][-5:]:
-        print(json.dumps(line))
+        try:
+            folder = RunFolder.open(arguments.run)
+            config = config_from_dict(folder.config())
+            found = about(folder, config)
+        except RunError as error:
+            raise CommandError(str(error)) from error
+        told = [f"{name:12} {value}" for name, value in summary(folder.path, config, found)]
+    print(json.dumps(found, indent=2) if arguments.json else "\n".join(told))
+
+
+# ---------------------------------------------------------------------------- a run
+
+
+def about(folder: "RunFolder", config: "RunConfig") -> dict[str, Any]:
+    """All that a run's folder tells."""
+    from ..models import SequenceModel  # noqa: PLC0415 (torch)
+    from .standing import best_of, standing  # noqa: PLC0415
+
+    task, lines = config.task, folder.metrics()
+    model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
+    return {
+        **standing(folder, config)._asdict(),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "best": best_of(lines, task),
+        "train": next((m for m in reversed(lines) if m["kind"] == "train"), None),
+        "valid": next((m for m in reversed(lines) if m["kind"] == "valid"), None),
+        "evaluations": folder.evaluations(),
+        "config": folder.config(),
+        "environment": folder.environment(),
+    }
+
+
+def summary(path: Path, config: "RunConfig", found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """For people: names, and a line of text for each."""
+    from ..config import OURS  # noqa: PLC0415
+    from .evaluate import rates  # noqa: PLC0415
+    from .show import duration  # noqa: PLC0415
+    from .standing import in_words, what_next  # noqa: PLC0415
+
+    task, model, train, made = config.task, config.model, config.train, found["environment"]
+    logged = found["train"]
+    yield "run", str(path)
+    yield "status", f"{found['status']} at update {found['step']}/{train.steps}: {found['why']}"
+    yield "begun", f"{made['time']} on {made['device']}, torch {made['torch']}"
+    yield "task", _listed(f"{task.name}: {task.steps} steps", chosen(task))
+    widths = "-".join(map(str, model.widths)) if model.widths else f"{model.layers}x{model.width}"
+    size = f"{model.kind} {widths}: {found['parameters']:,} parameters"
+    yield "model", _listed(size, chosen(model, "kind", "layers", "width", "widths"))
+    if model.kind in OURS:
+        yield "gate", _listed(config.gate.kind, chosen(config.gate, "kind"))
+    yield "training", _listed(f"batch {train.batch}", chosen(train, "steps", "batch"))
+    if logged is not None:
+        time = duration(logged["seconds"])
+        yield "loss", f"{logged['loss']:.4g} (update {logged['step']}, after {time})"
+    yield "validation", in_words(found["best"], task)
+    for layer, rate in enumerate(rates(found["valid"] or logged or {}), 1):
+        yield f"layer {layer}", f"updates {rate}"
+    for line in found["evaluations"]:
+        options = [f"{name} {value}" for name, value in line["overrides"].items()]
+        value = f"{task.metric} {line['metrics'][task.metric]:.4g}"
+        weights = f"{line['checkpoint']} weights (update {line['step']})"
+        yield line["split"], _listed(value, [weights, *options])
+    yield from what_next(path, found["status"], found["more"], found["process"])
+
+
+def chosen(config: Any, *but: str) -> list[str]:
+    """Options that are not at their defaults."""
+    each = [(f, getattr(config, f.name)) for f in fields(config) if f.name not in but]
+    return [f"{f.name} {value}" for f, value in each if value != f.default]
+
+
+def _listed(first: str, more: list[str]) -> str:
+    return ", ".join([first, *more])
+
+
+# ---------------------------------------------------------------------------- the installation
 
 
 def installation() -> dict[str, str]:

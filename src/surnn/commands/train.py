@@ -124,6 +124,7 @@ def describe(trainer: "Trainer") -> str:
 
 def _tell(trainer: "Trainer", result: dict[str, Any]) -> None:
     from .show import say  # noqa: PLC0415 (rich)
+    from .standing import ending, what_next  # noqa: PLC0415
 
     metric = trainer.task.metric
     if result:
@@ -134,15 +135,7 @@ def _tell(trainer: "Trainer", result: dict[str, Any]) -> None:
     if trainer.folder is not None:
         path = trainer.folder.path
         say(f"kept in {path}")
-        say(f"test it: surnn eval {path} --split test")
-        say(f"go on:   surnn resume {path}{_more(trainer)}")
-
-
-def _more(trainer: "Trainer") -> str:
-    """What a run needs to go on, besides being resumed."""
-    train = trainer.config.train
-    if trainer.step >= train.steps:
-        return f" --train.steps {2 * train.steps}"
-    if train.minutes is not None and not trainer.interrupted:
-        return f" --train.minutes {2 * train.minutes:g}"
-    return ""
+        end = ending(trainer.config.train, vars(trainer))
+        status, more = ("stopped", "") if end is None else ("finished", end[1])
+        for what, command in what_next(path, status, more):
+            say(f"{what + ':':8} {command}")

@@ -1,0 +1,134 @@
+"""surnn info RUN: what a run is, how far it has come, what can be done next."""
+
+import json
+
+import pytest
+
+from surnn.cli import main
+from surnn.commands.standing import best_of, ending, in_words
+from surnn.config import TrainConfig
+from training import TASK, trainer, updates
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run"
+    run = trainer(path, steps=4, checkpoint_every=4)
+    run.fit()
+    run.close()
+    assert main(["eval", str(path), "--batch", "500", "--task.delay", "6"]) == 0
+    return path
+
+
+def told(path, capsys) -> dict[str, str]:
+    """By the first word."""
+    capsys.readouterr()
+    assert main(["info", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    return {line[:12].strip(): line[13:] for line in lines}
+
+
+def test_a_finished_run(finished, capsys):
+    lines = told(finished, capsys)
+    weights = sum(p.numel() for p in trainer().model.parameters())
+    assert lines["run"] == str(finished)
+    assert lines["status"] == "finished at update 4/4: all updates are made"
+    assert lines["task"] == "copying: 30 steps, delay 10"
+    assert lines["model"] == f"sugru 1x16: {weights:,} parameters, heads 4, dropout 0.1"
+    assert lines["gate"] == "rhythm, rate 0.3"
+    assert lines["training"].startswith("batch 8, warmup 2, evaluate_every 4")
+    record = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    assert lines["loss"].startswith(f"{record[3]['loss']:.4g} (update 4, after ")
+    assert lines["validation"] == f"best accuracy {record[4]['accuracy']:.4g} (update 4)"
+    rate = record[4]["update_rate"][0]
+    assert lines["layer 1"].startswith(f"updates {rate:.1%}  (data ")
+    (found,) = map(json.loads, (finished / "evaluations.jsonl").read_text().splitlines())
+    value = found["metrics"]["accuracy"]
+    assert lines["valid"] == f"accuracy {value:.4g}, best weights (update 4), task.delay 6"
+    assert lines["test it"] == f"surnn eval {finished} --split test"
+    assert lines["go on"] == f"surnn resume {finished} --train.steps 8"
+
+
+def test_all_of_it_for_programs(finished, capsys):
+    capsys.readouterr()
+    assert main(["info", str(finished), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["status"], found["step"], found["best"]["step"]) == ("finished", 4, 4)
+    assert found["config"]["task"]["delay"] == 10
+    assert found["evaluations"][0]["overrides"] == {"task.delay": 6}
+    assert main(["info", "--json"]) == 0
+    assert "torch" in json.loads(capsys.readouterr().out)
+
+
+def test_a_run_from_its_beginning_to_a_crash(tmp_path, capsys):
+    path = tmp_path / "run"
+    run = trainer(path)
+    lines = told(path, capsys)
+    assert lines["status"] == "stopped at update 0/12: it was asked to"
+    assert lines["validation"] == "none yet"
+    assert lines["go on"] == f"surnn resume {path}"
+    run.folder.lock()
+    updates(run, 5)
+    run._log()
+    lines = told(path, capsys)
+    process = (path / "lock").read_text().strip()
+    assert lines["status"] == f"running at update 5/12: process {process} trains it"
+    assert lines["stop it"] == f"kill {process}, which leaves a checkpoint"
+    assert "go on" not in lines
+    run.save()
+    run.close()
+    lines = told(path, capsys)
+    assert lines["status"] == "stopped at update 5/12: it was asked to"
+    assert lines["layer 1"].startswith("updates ")
+    assert "test it" not in lines
+    (path / "lock").write_text("123\n")  # as a killed process leaves it
+    status = told(path, capsys)["status"]
+    assert status == "crashed at update 5/12: process 123 was killed, or met an error"
+
+
+def test_damage_says_how_to_mend(tmp_path, capsys):
+    run = trainer(tmp_path / "run", steps=1)
+    run.fit()
+    run.close()
+    (tmp_path / "run" / "environment.json").write_text("{")
+    assert main(["info", str(tmp_path / "run")]) == 2
+    assert "environment.json is damaged" in capsys.readouterr().err
+    (tmp_path / "run" / "last" / "state.pt").write_bytes(b"")
+    assert main(["info", str(tmp_path / "run")]) == 2
+    assert "state.pt is not what it was; the best weights are there" in capsys.readouterr().err
+
+
+ENDED = {
+    "step": 50, "evaluated": 50, "seconds": 58.0, "starting": 3.0, "evaluation_seconds": 2.0,
+    "since_best": 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("train", "state", "wanted"),
+    [
+        ({}, {}, None),
+        ({"steps": 50}, {}, ("all updates are made", "--train.steps 100")),
+        ({"steps": 50}, {"evaluated": 40}, None),
+        ({"minutes": 1}, {}, ("1 minutes are over", "--train.minutes 2")),
+        ({"minutes": 1}, {"evaluation_seconds": 1.0}, None),
+        ({"patience": 3}, {}, ("no improvement in 3 evaluations", "--train.patience 6")),
+        ({"patience": 4}, {}, None),
+    ],
+    ids=str,
+)
+def test_why_a_run_is_at_its_end(train, state, wanted):
+    assert ending(TrainConfig(**{"steps": 100, **train}), ENDED | state) == wanted
+
+
+def test_the_best_validation():
+    lines = [
+        {"kind": "valid", "step": 1, "accuracy": 0.9, "sequences": 8, "of": 16},
+        {"kind": "valid", "step": 2, "accuracy": float("nan")},
+        {"kind": "train", "step": 3},
+    ]
+    assert (
+        in_words(best_of(lines, TASK), TASK) == "best accuracy 0.9 on 8 of 16 sequences (update 1)"
+    )
+    lines += [{"kind": "valid", "step": step, "accuracy": 0.5} for step in (4, 5)]
+    assert in_words(best_of(lines, TASK), TASK) == "best accuracy 0.5 (update 4)"
