@@ -4,43 +4,73 @@ Most begins with :func:`record`, which runs any model of ours and keeps its gate
 other functions make numbers of that. Figures are apart, in :mod:`surnn.analysis.figures`.
 """
 
-from .depth import (
-    depth_curve,
-    effective_depth,
-    path_counts,
-    update_count,
-    update_rate,
-    update_set,
+from .changes import (
+    ImageMaps,
+    RateByChange,
+    as_image,
+    correlation,
+    image_maps,
+    input_changes,
+    open_share,
+    rate_by_change,
+    state_changes,
 )
-from .jacobians import (
-    Jacobians,
-    RowBound,
-    identity_rows,
-    jacobians,
-    row_bound,
-    sensitivity,
-)
+from .curves import Band, Curve, band, learning_curve
+from .depth import depth_curve, effective_depth, path_counts, update_count, update_rate, update_set
+from .forecasts import Forecast, attractor, forecast
+from .gradients import Decay, GradientProfile, fit_decay, gradient_profile
+from .jacobians import Jacobians, RowBound, identity_rows, jacobians, row_bound, sensitivity
 from .rates import intervals, raster, unit_rates, update_rates
 from .recording import LayerRecord, Recording, record
 from .retention import retention, skip_drive_for_retention
+from .tradeoffs import Cost, TradeOffs, trade_offs
+from .trajectories import PrincipalComponents, Regimes, path_length, principal_components, regimes
 
 __all__ = [
+    "Band",
+    "Cost",
+    "Curve",
+    "Decay",
+    "Forecast",
+    "GradientProfile",
+    "ImageMaps",
     "Jacobians",
     "LayerRecord",
+    "PrincipalComponents",
+    "RateByChange",
     "Recording",
+    "Regimes",
     "RowBound",
+    "TradeOffs",
+    "as_image",
+    "attractor",
+    "band",
+    "correlation",
     "depth_curve",
     "effective_depth",
+    "fit_decay",
+    "forecast",
+    "gradient_profile",
     "identity_rows",
+    "image_maps",
+    "input_changes",
     "intervals",
     "jacobians",
+    "learning_curve",
+    "open_share",
     "path_counts",
+    "path_length",
+    "principal_components",
     "raster",
+    "rate_by_change",
     "record",
+    "regimes",
     "retention",
     "row_bound",
     "sensitivity",
     "skip_drive_for_retention",
+    "state_changes",
+    "trade_offs",
     "unit_rates",
     "update_count",
     "update_rate",

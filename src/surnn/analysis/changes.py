@@ -1,0 +1,100 @@
+"""What changed at each step, in the states and in the input, and whether the two go together."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int, Num
+from torch import Tensor
+
+from .recording import LayerRecord
+
+
+def state_changes(layer: LayerRecord) -> Float[Tensor, "B T H"]:
+    """Δh_t = h_t - h_{t-1}, from the zero state on."""
+    before = torch.cat((torch.zeros_like(layer.state[:, :1]), layer.state[:, :-1]), 1)
+    return layer.state - before
+
+
+def input_changes(x: Num[Tensor, "B T"] | Num[Tensor, "B T F"]) -> Float[Tensor, "B T"]:
+    """|x_t - x_{t-1}|, the mean over features; of tokens, whether it is another one. 0 at first."""
+    if x.dim() == 2:
+        change = (x[:, 1:] != x[:, :-1]).float()
+    else:
+        change = x.float().diff(dim=1).abs().mean(-1)
+    return torch.cat((torch.zeros_like(change[:, :1]), change), 1)
+
+
+def open_share(layer: LayerRecord) -> Float[Tensor, "B T"]:
+    """Share of the layer's units that update at each step."""
+    return (layer.gate != 0).float().mean(-1)
+
+
+def correlation(a: Float[Tensor, "..."], b: Float[Tensor, "..."]) -> float:
+    """Pearson's, over all entries; NaN if either never varies."""
+    both = torch.stack((a.flatten(), b.flatten())).double()
+    return torch.corrcoef(both)[0, 1].item()
+
+
+class RateByChange(NamedTuple):
+    """Update rates at steps sorted by how much the input changed there, in bins of equal size."""
+
+    change: Float[Tensor, "K"]
+    """Mean change of the input in each bin."""
+    rate: Float[Tensor, "K"]
+    """Mean update rate in each bin."""
+
+
+def rate_by_change(
+    layer: LayerRecord,
+    x: Num[Tensor, "B T"] | Num[Tensor, "B T F"],
+    lengths: Int[Tensor, "B"] | None = None,
+    bins: int = 10,
+) -> RateByChange:
+    """Whether a layer updates where the input has something new, over the steps that exist.
+
+    The first step of a sequence has nothing before it and is left out.
+    """
+    steps = torch.arange(1, x.shape[1])
+    inside = steps[None] < (x.shape[1] if lengths is None else lengths[:, None])
+    inside = inside.expand(len(x), -1)
+    change, rate = (v[:, 1:][inside] for v in (input_changes(x), open_share(layer)))
+    order = change.argsort(stable=True)
+    parts = [part for part in order.tensor_split(bins) if len(part)]
+    return RateByChange(*(torch.stack([v[part].mean() for part in parts]) for v in (change, rate)))
+
+
+def as_image(
+    values: Num[Tensor, "*any T"], order: Int[Tensor, "T"] | None = None
+) -> Num[Tensor, "*any S S"]:
+    """Values of a sequence of pixels back in the square that it was read from.
+
+    ``order`` says which pixel was read at each step; None is row by row.
+    """
+    side = round(values.shape[-1] ** 0.5)
+    if side * side != values.shape[-1]:
+        raise ValueError(f"{values.shape[-1]} steps are no square image")
+    image = values
+    if order is not None:
+        image = torch.empty_like(values)
+        image[..., order] = values
+    return image.unflatten(-1, (side, side))
+
+
+class ImageMaps(NamedTuple):
+    """What one layer did at each pixel."""
+
+    gate: Float[Tensor, "B S S"]
+    """Share of units that updated."""
+    change: Float[Tensor, "B S S"]
+    """Δh, the mean over units."""
+    size: Float[Tensor, "B S S"]
+    """|Δh|, the mean over units."""
+    state: Float[Tensor, "B S S"]
+    """h, the mean over units."""
+
+
+def image_maps(layer: LayerRecord, order: Int[Tensor, "T"] | None = None) -> ImageMaps:
+    """A layer's gates, changes and states, averaged over units, in the shape of the image."""
+    change = state_changes(layer)
+    kinds = open_share(layer), change.mean(-1), change.abs().mean(-1), layer.state.mean(-1)
+    return ImageMaps(*(as_image(values, order) for values in kinds))
