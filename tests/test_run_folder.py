@@ -59,7 +59,7 @@ def test_the_record_says_what_the_run_ran_on(tmp_path, data):
 
 HOLDER = """
 import fcntl, os, sys
-file = open(sys.argv[1], "w")
+file = open(sys.argv[1], "a")
 fcntl.lockf(file, fcntl.LOCK_EX)
 print(os.getpid(), file=file, flush=True)
 print("held", flush=True)
