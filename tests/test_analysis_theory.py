@@ -80,6 +80,20 @@ def test_proposition_1_with_its_measured_constant():
     assert (never.constant[carried] == 1).all()
 
 
-def test_jacobians_are_of_one_layer():
-    with pytest.raises(ValueError, match="single layer"):
-        analysis.jacobians(surnn.SuGRU(3, 8, num_layers=2), torch.zeros(4, 3))
+def test_jacobians_of_a_layer_within_a_model():
+    gate = surnn.Rhythm(rate=0.3, horizon=STEPS)
+    stack = surnn.SuGRU(FEATURES, HIDDEN, 2, heads=2, gate=gate, expand=2, batch_first=True)
+    x = torch.randn(1, STEPS, FEATURES)
+    second = analysis.jacobians(stack, x, layer=1, steps=7)
+    assert second.step.shape == (7, 2 * HIDDEN, 2 * HIDDEN)
+    assert torch.equal(second.g, analysis.record(stack, x).layers[1].gate[0, :7])
+    for step, g in zip(second.step, second.g, strict=True):
+        assert torch.equal(analysis.identity_rows(step), g == 0)
+
+
+def test_jacobians_are_of_one_layer_and_sequence():
+    layer = surnn.SuGRU(3, 8, batch_first=True)
+    with pytest.raises(ValueError, match="no layer 1; SuGRU has 1"):
+        analysis.jacobians(layer, torch.zeros(4, 3), layer=1)
+    with pytest.raises(ValueError, match="one sequence, got 2"):
+        analysis.jacobians(layer, torch.zeros(2, 4, 3))

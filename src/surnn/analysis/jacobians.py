@@ -1,18 +1,18 @@
 """Derivatives of the state by earlier states: Jacobian rows, sensitivities, Proposition 1."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..gates import Schedule
 from ..layers import SelectiveLayer
-from ..layers.sequence import spread_gates
-from ..scan import reference
+from ..scan import ScanInputs, reference
 from ..scan.contract import input_projection
 from .depth import update_count
+from .recording import scanned_by
 
 
 class Jacobians(NamedTuple):
@@ -26,34 +26,57 @@ class Jacobians(NamedTuple):
     """Gates of the state's coordinates."""
 
 
-def jacobians(layer: SelectiveLayer, x: Float[Tensor, "T I"]) -> Jacobians:
-    """Jacobians of a one-layer, one-directional layer along its trajectory on one sequence."""
-    if layer.num_layers * layer.num_directions != 1 or layer.expand > 1:
-        raise ValueError("jacobians are of a single layer in one direction, without expand")
-    x = x.unsqueeze(1)
-    state = layer.init_state(1)
-    steps = torch.arange(1, x.shape[0] + 1, device=x.device)[:, None]
-    gate = layer.gates[0]
-    schedule, _ = gate(steps, x, gate.init_memory(1))  # type: ignore[operator]
-    inputs = layer._scan_inputs(0, x, schedule, state.cell[0], None, binary=True)
-    everything = Schedule(torch.ones_like(schedule.g), None)
-    opened, _ = spread_gates(everything, layer.heads, layer.head_size)
-    drive = input_projection(inputs.x, inputs.weight, inputs.bias)
-    h = inputs.state
-    units = inputs.gate.expand(-1, 1, layer.heads, layer.head_size)[:, :, :, None]
-    coordinates = units.expand(-1, *h.shape).flatten(1)
+def jacobians(model: nn.Module, x: Tensor, layer: int = 0, steps: int | None = None) -> Jacobians:
+    """Jacobians of one of surnn's layers along its trajectory on one sequence.
+
+    Args:
+        model: the layer, or a model that contains it.
+        x: one sequence, as the model takes it.
+        layer: which one, in the order of :func:`record`, layers of a stack one by one.
+        steps: of the sequence, from the first; None is all.
+    """
+    inputs = _inputs_of(model, x, layer)
+    opened = torch.ones_like(inputs.gate)
+    drive = input_projection(inputs.x, inputs.weight, inputs.bias)[:steps]
+    units = inputs.gate.expand(-1, 1, *inputs.state.shape[1::2])  # [T, 1, N, D]
+    coordinates = units[:steps, :, :, None].expand(-1, *inputs.state.shape).flatten(1)
 
     def step(flat: Tensor, gate_t: Tensor, drive_t: Tensor) -> Tensor:
         return reference.step(inputs, drive_t, gate_t, flat.view(inputs.state.shape)).flatten()
 
     found: tuple[list[Tensor], list[Tensor]] = ([], [])
     with torch.no_grad():
-        flat = h.flatten()
+        flat = inputs.state.flatten()
         for t, drive_t in enumerate(drive):
-            for kind, gate_t in zip(found, (inputs.gate[t], opened[t].to(h.dtype)), strict=True):
+            for kind, gate_t in zip(found, (inputs.gate[t], opened[t]), strict=True):
                 kind.append(torch.func.jacrev(step)(flat, gate_t, drive_t))
             flat = step(flat, inputs.gate[t], drive_t)
     return Jacobians(torch.stack(found[0]), torch.stack(found[1]), coordinates.detach())
+
+
+def _inputs_of(model: nn.Module, x: Tensor, layer: int) -> ScanInputs:
+    """What the scan of a layer is given when the model runs on x."""
+    found: list[ScanInputs] = []
+
+    def scan(_index: int, inputs: ScanInputs, backend: str) -> tuple[Tensor, Tensor]:
+        found.append(inputs)
+        return SelectiveLayer._scan(inputs, backend)
+
+    training = model.training
+    with torch.no_grad(), ExitStack() as attached:
+        for module in model.modules():
+            if isinstance(module, SelectiveLayer):
+                attached.enter_context(scanned_by(module, scan))
+        attached.callback(model.train, training)
+        model.eval()(x)
+    if not 0 <= layer < len(found):
+        raise ValueError(
+            f"there is no layer {layer}; {type(model).__name__} has {len(found)} of surnn's, "
+            "counted from 0"
+        )
+    if len(found[layer].state) != 1:
+        raise ValueError(f"jacobians are of one sequence, got {len(found[layer].state)}")
+    return found[layer]
 
 
 def identity_rows(jacobian: Float[Tensor, "S S"]) -> Bool[Tensor, "S"]:
