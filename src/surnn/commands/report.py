@@ -1,0 +1,56 @@
+"""A page about a run, or several side by side: one HTML file that needs no network.
+
+surnn report runs/copying/2026-01-31-120000
+surnn report RUN RUN RUN --out compared.html
+surnn report RUN --no-gates                     what was logged only: quick, and needs no model
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+from ..cli import CommandError
+
+HELP = "a page about a run, or several side by side"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``surnn report``."""
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run's folder")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="the page (default: report.html in the first run)"
+    )
+    parser.add_argument("--data", type=Path, help="folder with data sets")
+    parser.add_argument("--no-gates", action="store_true", help="do not run the model")
+    parser.add_argument("--open", action="store_true", help="show it in the browser")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Gather, write, say where."""
+    from ..report import gather, names, page, write  # noqa: PLC0415 (torch)
+    from ..runs import RunError  # noqa: PLC0415
+
+    begin = time.perf_counter()
+    out = arguments.out or arguments.runs[0] / "report.html"
+    found = []
+    try:
+        for path, name in zip(arguments.runs, names(arguments.runs), strict=True):
+            print(f"{name}: reading", flush=True)
+            found.append(
+                gather(
+                    path, name, gates=not arguments.no_gates, data=arguments.data,
+                    say=lambda text, name=name: print(f"{name}: {text}", flush=True),
+                )
+            )  # fmt: skip
+            for note in found[-1]["notes"]:
+                print(f"{name}: {note}")
+        text = page(found)
+        write(text, out)
+    except (RunError, OSError) as error:
+        raise CommandError(str(error)) from error
+    took = time.perf_counter() - begin
+    print(f"{out}: {len(text.encode()) / 1e6:.2f} MB, made in {took:.1f} s")
+    if arguments.open:
+        import webbrowser  # noqa: PLC0415
+
+        webbrowser.open(out.resolve().as_uri())

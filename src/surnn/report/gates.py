@@ -1,0 +1,240 @@
+"""When the gates of a trained model opened, as pictures for a page.
+
+Gates that go by the clock alone are shown without data if there are none here; those that see the
+input are shown on sequences of the validation set.
+"""
+
+import base64
+import struct
+import time
+import zlib
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..analysis import LayerRecord, Recording, intervals, record
+from ..cli import CommandError
+from ..config import OURS
+from ..data.where import find
+from ..tasks.base import Batch, Task, Tokens
+from ..trained import Trained
+
+Say = Callable[[str], None]
+CPU = torch.device("cpu")
+SHOWN = 3
+"""Sequences to choose from, if gates see the input."""
+MOST_SEQUENCES = 16
+"""That rates and intervals are taken over."""
+MOST_VALUES = 64_000_000
+"""Gate values and states that are recorded, for memory's sake."""
+MOST_ROWS, MOST_COLUMNS = 256, 4096
+MOST_CELLS = 4_000_000
+"""Of all pictures of a run."""
+TRIAL = 128
+"""Steps from which the time that all will take is foretold."""
+PIXEL_BY_PIXEL = ("scifar", "lra_image", "pathfinder")
+"""Tasks whose sequences are square images, row by row."""
+
+
+class NoGates(Exception):
+    """Why there are no pictures."""
+
+
+def pictures(trained: Trained, data: Path | None, say: Say) -> dict[str, Any]:
+    """Rasters, rates of gates and intervals between updates, of every layer."""
+    model, task, config = trained.model, trained.task, trained.config
+    if config.model.kind not in OURS:
+        raise NoGates(
+            f"{config.model.kind} has no gates: every unit of it updates at every step; models "
+            f"with gates are {', '.join(OURS)}"
+        )
+    layers = model.selective_layers()
+    sees_input = any(gate.sees_input for layer in layers for gate in layer.gates)
+    width = sum(layer.state_size * len(layer.gates) for layer in layers)
+    count = max(1, min(MOST_SEQUENCES, MOST_VALUES // (task.steps * width))) if sees_input else 1
+    batch, real = _sequences(task, count, sees_input, data, say)
+    recording = _record(trained, batch, say)
+    shown = min(len(_lengths(recording)), SHOWN if sees_input else 1)
+    steps = int(_lengths(recording)[:shown].max())
+    cells = MOST_CELLS // (len(recording.layers) * shown)
+    order = pixel_order(task)
+    return {
+        "checkpoint_step": trained.step,
+        "sees_input": sees_input,
+        "soft": config.gate.mode == "soft",
+        "sequences": len(recording.layers[0].gate),
+        "lengths": _lengths(recording)[:shown].tolist(),
+        "real": real,
+        "side": int(len(order) ** 0.5) if order is not None else None,
+        "order": None if order is None else order.tolist(),
+        "kinds": list(task.kinds),
+        "inputs": [_input(task, batch, each, steps) for each in range(shown)] if real else [],
+        "layers": [_layer(layer, recording, shown, cells) for layer in recording.layers],
+    }
+
+
+def prepare(task: Task, data: Path | None, say: Say) -> str | None:
+    """Load the task's data; why that cannot be done, if it cannot."""
+    if type(task).prepare is not Task.prepare:
+        say(f"loading the data of {task.name}")
+    try:
+        task.prepare(CPU, data)
+    except CommandError as error:
+        return str(error)
+    return None
+
+
+def pixel_order(task: Task) -> np.ndarray | None:
+    """Which pixel of a square image comes at each step; None if sequences are no images."""
+    if hasattr(task, "order"):
+        return task.order()  # type: ignore[attr-defined]
+    return np.arange(task.steps) if task.name in PIXEL_BY_PIXEL else None
+
+
+# ---------------------------------------------------------------------------- running the model
+
+
+def _sequences(
+    task: Task, count: int, needed: bool, data: Path | None, say: Say
+) -> tuple[Batch, bool]:
+    """Some of the validation set; or, if data are not ``needed`` and not at hand, zeros."""
+    free = type(task).prepare is Task.prepare
+    at_hand = bool(task.needs) and all(find(name, data) is not None for name in task.needs)
+    if needed or free or at_hand:
+        why = prepare(task, data, say)
+        if why is None:
+            return task.batch("valid", 0, count, 0, CPU), True
+        if needed:
+            raise NoGates(f"these gates see the input, and there is none to show them: {why}")
+    shape = (1, 2, task.steps) if task.output.pairs else (1, task.steps)
+    given = task.input
+    if isinstance(given, Tokens):
+        return Batch(torch.zeros(shape, dtype=torch.int64), torch.zeros(1)), False
+    return Batch(torch.zeros(*shape, given.features), torch.zeros(1)), False
+
+
+def _record(trained: Trained, batch: Batch, say: Say) -> Recording:
+    """The model on these sequences, after a few steps that tell how long it will take."""
+    axis = 2 if trained.task.output.pairs else 1
+    steps = batch.x.shape[axis]
+    if steps > TRIAL:
+        short = batch.x.narrow(axis, 0, TRIAL)
+        record(trained.model, short)  # the first time takes longer
+        begin = time.perf_counter()
+        record(trained.model, short)
+        expected = (time.perf_counter() - begin) * steps / TRIAL
+        say(f"running the model on {len(batch.x)} x {steps} steps, about {expected:.0f} s")
+    return record(trained.model, batch.x, batch.lengths)
+
+
+def _lengths(recording: Recording) -> torch.Tensor:
+    batch, steps, _ = recording.layers[0].gate.shape
+    whole = torch.full((batch,), steps)
+    return whole if recording.lengths is None else recording.lengths
+
+
+# ---------------------------------------------------------------------------- what is shown
+
+
+def _layer(layer: LayerRecord, recording: Recording, shown: int, cells: int) -> dict[str, Any]:
+    gate = layer.gate[..., :: layer.group].numpy()  # [B, T, G]
+    lengths = _lengths(recording).numpy()
+    rates = gate.sum((0, 1), dtype=float) / lengths.sum()
+    rows = min(gate.shape[-1], MOST_ROWS)
+    columns = max(MOST_COLUMNS // 16, min(MOST_COLUMNS, cells // rows))
+    return {
+        "name": layer.name,
+        "units": layer.gate.shape[-1],
+        "units_per_gate": layer.group,
+        "rate": float(rates.mean()),
+        "rates": rates.tolist(),
+        "intervals": histogram(intervals(layer).numpy() // layer.group),
+        "rasters": [raster(gate[each, : lengths[each]].T, rows, columns) for each in range(shown)],
+    }
+
+
+def histogram(counts: np.ndarray) -> dict[str, Any]:
+    """Intervals between updates in bins that widen: entry d of ``counts`` is of d steps.
+
+    Example:
+        >>> histogram(np.array([0, 5, 0, 1]))["counts"]
+        [5, 0, 1]
+    """
+    starts = [1]
+    while starts[-1] < len(counts):
+        starts.append(max(starts[-1] + 1, round(starts[-1] * 1.25)))
+    filled = np.flatnonzero(counts)
+    longest = int(filled[-1]) if len(filled) else 0
+    bins = [(a, b - 1) for a, b in pairwise(starts) if a <= longest]
+    total = int(counts.sum())
+    half = np.searchsorted(np.cumsum(counts), (total + 1) // 2) if total else None
+    return {
+        "bins": bins,
+        "counts": [int(counts[a : b + 1].sum()) for a, b in bins],
+        "median": None if half is None else int(half),
+        "longest": longest or None,
+    }
+
+
+def raster(gate: np.ndarray, rows: int, columns: int) -> dict[str, Any]:
+    """Gates [G, T] as a picture of at most so many rows and columns, each cell the mean of what it
+    stands for, and their mean at each column."""
+    tall, wide = (-(-size // most) for size, most in zip(gate.shape, (rows, columns), strict=True))
+    small = _pooled(_pooled(gate.astype(np.float32), tall, 0), wide, 1)
+    return {
+        "png": png(np.rint(255 * small).astype(np.uint8)),
+        "rows": small.shape[0],
+        "columns": small.shape[1],
+        "gates_per_row": tall,
+        "steps_per_column": wide,
+        "mean": [round(float(v), 5) for v in _pooled(gate.mean(0, keepdims=True), wide, 1)[0]],
+    }
+
+
+def _pooled(values: np.ndarray, size: int, axis: int) -> np.ndarray:
+    """Means of ``size`` neighbours; of fewer at the end."""
+    if size == 1:
+        return values
+    starts = np.arange(0, values.shape[axis], size)
+    counts = np.diff([*starts, values.shape[axis]])
+    return np.add.reduceat(values, starts, axis) / np.expand_dims(counts, 1 - axis)
+
+
+def _input(task: Task, batch: Batch, sequence: int, steps: int) -> dict[str, Any] | None:
+    """What a sequence was, a row for each feature, and which kind of token came when."""
+    x = batch.x.flatten(0, 1) if task.output.pairs else batch.x
+    values = x[sequence, :steps].reshape(steps, -1).T.double().numpy()
+    wide = -(-steps // MOST_COLUMNS)
+    if len(values) > MOST_ROWS:
+        return None
+    low, high = (0, task.input.vocabulary - 1) if isinstance(task.input, Tokens) else (0.0, 0.0)
+    if high == low:
+        low, high = float(values.min()), float(values.max())
+    scaled = (_pooled(values, wide, 1) - low) / ((high - low) or 1.0)
+    found = {
+        "png": png(np.rint(255 * scaled).astype(np.uint8)), "rows": len(values),
+        "columns": scaled.shape[1], "steps_per_column": wide, "low": low, "high": high,
+        "tokens": isinstance(task.input, Tokens),
+    }  # fmt: skip
+    if batch.kinds is not None:
+        kinds = batch.kinds[sequence, :steps].numpy()
+        changes = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist()]
+        found["kinds"] = [[begin, int(kinds[begin])] for begin in changes]
+    return found
+
+
+def png(grey: np.ndarray) -> str:
+    """An image [rows, columns] of bytes as a grey PNG, in base64: any browser unpacks it."""
+    rows, columns = grey.shape
+    header = struct.pack(">IIBBBBB", columns, rows, 8, 0, 0, 0, 0)
+    unfiltered = b"".join(b"\0" + row.tobytes() for row in grey)
+    chunks = (b"IHDR", header), (b"IDAT", zlib.compress(unfiltered, 9)), (b"IEND", b"")
+    packed = b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        for kind, body in chunks
+    )
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + packed).decode()
