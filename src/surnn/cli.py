@@ -26,6 +26,7 @@ COMMANDS = {
     "reproduce": "surnn.commands.reproduce",
     "resume": "surnn.commands.resume",
     "eval": "surnn.commands.evaluate",
+    "report": "surnn.commands.report",
     "export": "surnn.commands.export",
     "list": "surnn.commands.lists",
     "info": "surnn.commands.info",

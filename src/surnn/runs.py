@@ -176,6 +176,10 @@ class RunFolder:
         """What surnn eval has found."""
         return list(self._lines("evaluations.jsonl"))
 
+    def sessions(self) -> list[dict[str, Any]]:
+        """When and where it went on, and what was changed then."""
+        return list(self._lines("resumed.jsonl"))
+
     def _lines(self, name: str) -> Iterator[dict[str, Any]]:
         path = self.path / name
         if not path.exists():
