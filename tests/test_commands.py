@@ -11,7 +11,7 @@ import torch
 
 from surnn import cli
 from surnn.cli import main
-from surnn.commands import show
+from surnn.commands import lists, show, tables
 from surnn.commands.configure import override, spelled_out, value_of, with_kinds
 from surnn.config import GateConfig, ModelConfig, TrainConfig
 from surnn.models import SequenceModel
@@ -253,6 +253,28 @@ def test_tables(what, capsys):
     names = {"tasks": TASKS, "recipes": RECIPES}.get(what, ())
     assert all(any(line.strip().startswith(name) for line in lines) for name in names)
     assert len(lines) > 8
+
+
+@pytest.mark.parametrize("columns", [60, 45, None])
+def test_tables_crop_nothing(columns, capsys, monkeypatch):
+    """Neither in a narrow terminal nor in a pipe, which has no width."""
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    name, words, long_word = "a-name-of-some-length", "words that say what it is", "Q" * 40
+    tables.show(("name", "what", "more"), [("b", "", ""), (name, words, long_word)])
+    shown = capsys.readouterr().out
+    assert f" {name} " in shown
+    assert all(word in shown for word in words.split())
+    assert shown.count("Q") == 40
+    assert (long_word in shown) == (columns is None)
+
+
+@pytest.mark.parametrize("what", ["gates", "cells", "models", "tasks"])
+def test_every_row_says_something_of_its_own(what):
+    texts = [row[-1] for row in lists.TABLES[what]()[1]]
+    assert len(set(texts)) == len(texts)
+    assert all(text.count("(") == text.count(")") for text in texts), "a sentence is cut"
 
 
 def test_all_names(capsys):

@@ -1,4 +1,4 @@
-"""The Elman cell: ``h' = act(W x + U h + b)``, act = tanh or relu."""
+"""The Elman cells."""
 
 import torch
 from torch import Tensor
@@ -7,6 +7,8 @@ from .base import Cell, Linearization
 
 
 class RNNTanh(Cell):
+    """The Elman cell: ``h' = tanh(W x + U h + b)``."""
+
     name = "rnn_tanh"
     drives = 1
     components = ("h",)
@@ -20,6 +22,8 @@ class RNNTanh(Cell):
 
 
 class RNNRelu(Cell):
+    """The Elman cell with rectified units: ``h' = relu(W x + U h + b)``."""
+
     name = "rnn_relu"
     drives = 1
     components = ("h",)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 from ..cli import CommandError, suggestion
+from .tables import show
 
 HELP = "list tasks, recipes, models, cells, gates"
 Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
@@ -48,20 +49,6 @@ def run(arguments: argparse.Namespace) -> None:
         hint = suggestion(arguments.part, [row[0] for row in rows], f"see surnn list {what}")
         raise CommandError(f"none of the {what} has {arguments.part!r} in its name; {hint}")
     show(titles, chosen)
-
-
-def show(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """A table as wide as it needs to be, unless a terminal is narrower."""
-    from rich import box, console, table  # noqa: PLC0415 (heavier than parsing needs)
-
-    out = console.Console()
-    if not out.is_terminal:
-        out = console.Console(width=1000)
-    shown = table.Table(*titles, box=box.SIMPLE_HEAD, pad_edge=False)
-    shown.columns[0].no_wrap = True
-    for row in rows:
-        shown.add_row(*row)
-    out.print(shown, markup=False)
 
 
 # ---------------------------------------------------------------------------- the tables
@@ -125,7 +112,7 @@ def about(kind: Any) -> str:
     """The first sentence of a class's text; of its module's, if that is only a title."""
     sentence = ""
     for text in (kind.__doc__, sys.modules[kind.__module__].__doc__):
-        sentence = re.split(r"(?<=[.?!])\s", " ".join((text or "").split()))[0]
+        sentence = re.split(r"(?<=[.?!])(?<!eq\.)\s", " ".join((text or "").split()))[0]
         if len(sentence.split()) > 3:
             break
     return sentence.replace("``", "")

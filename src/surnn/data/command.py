@@ -11,6 +11,7 @@ downloads go. Mind the licences and cite the authors.
 import argparse
 from pathlib import Path
 
+from ..commands.tables import show
 from .registry import SETS, DataSet, look_up
 from .where import cache_folder, find, need, size_text
 
@@ -41,20 +42,14 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _list(data: Path | None) -> None:
-    from rich.console import Console  # noqa: PLC0415 (heavier than parsing needs)
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table()
-    for title in ("name", "download", "licence", "what it is"):
-        table.add_column(title)
-    table.add_column("where", overflow="fold")
+    rows = []
     for entry in SETS.values():
         found = find(entry.name, data)
         where = "missing" if found is None else str(found.folder)
         if found is not None and found.layout.lacks:
             where += f" (without {found.layout.lacks})"
-        table.add_row(entry.name, size_text(entry.size), entry.licence, entry.title, where)
-    Console().print(table)
+        rows.append((entry.name, size_text(entry.size), entry.licence, entry.title, where))
+    show(("name", "download", "licence", "what it is", "where"), rows)
 
 
 def _get(entry: DataSet, data: Path | None) -> None:
