@@ -25,7 +25,8 @@ from torch import nn
 from .. import AlwaysOpen, Engine, Rhythm, SuGRU
 from ..export import to_engine
 from ..export.engine import Weights
-from . import results
+from ..plotting import NoMatplotlib, styled
+from . import figures, results
 from .jobs import explain
 
 STEPS, WIDTH, LAYERS, GROUP = 784, 256, 2, 16
@@ -323,32 +324,9 @@ def total(parts: dict[str, float]) -> float:
 
 def draw(result: dict[str, Any], path: Path) -> str | None:
     """Speed against the share of closed units; a reason if it cannot be drawn."""
-    from .figures import COLOURS, GREY  # noqa: PLC0415
-
     try:
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ImportError:
-        return "no figure: it needs matplotlib (pip install 'surnn[plot]')"
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    records = {r["name"]: r for r in result["records"]}
-    dense = records["engine, dense, float32"]["sequence_us"]
-    for colour, weights in zip(COLOURS, ("float32", "int8"), strict=False):
-        mine = [r for r in result["records"] if r["name"].endswith(weights)]
-        axes.plot([r["sparsity"] for r in mine], [dense / r["sequence_us"] for r in mine],
-                  "o-", color=colour, label=f"engine, {weights}")  # fmt: skip
-    shares = np.linspace(0, max(SPARSITIES), 100)
-    axes.plot(shares, 1 / (1 - shares), ":", color="black", label="1 / open units")
-    for mark, r in zip(
-        "sD^v", (r for r in result["records"] if r["sparsity"] is None), strict=False
-    ):
-        axes.plot(0, dense / r["sequence_us"], mark, color=GREY, label=r["name"])
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("units that do not update (share over steps and layers)")
-    axes.set_ylabel("speed, engine's own dense float32 = 1")
-    axes.set_title(f"{LAYERS} x {WIDTH} GRU, streamed, one thread")
-    axes.legend(frameon=False, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=160)
+        with styled():
+            figures.engine(result).savefig(path, dpi=160)
+    except NoMatplotlib as error:
+        return f"no figure: {error}"
     return None

@@ -1,56 +1,55 @@
 """Figures from result.json alone. matplotlib is optional: ``pip install 'surnn[plot]'``."""
 
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..plotting import COLOURS, GREY, NoMatplotlib, new_figure, open_axes, styled
 from .cases import SHORT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's, which the colour-blind can tell apart; the rival is grey.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-GREY = "#666666"
 CELLS = {"gru": "GRU", "lstm": "LSTM", "rnn": "RNN", "alif": "ALIF"}
 STEP = "training step, forward and backward [ms]"
 
 Records = list[dict[str, Any]]
 
 
-class NoMatplotlib(Exception):
-    """Figures were asked for and matplotlib is not there."""
+FIGURES = {
+    "speed": ("layer", (13, 5.2)),
+    "length": ("length", (8, 5)),
+    "events": ("long", (8, 5)),
+}
+"""Name of a figure: which group of cases it shows, and its size."""
 
 
 def draw(result: dict[str, Any], folder: Path) -> list[Path]:
     """Write every figure that there is data for."""
-    try:
-        new_figure: Callable[..., Figure] = import_module("matplotlib.figure").Figure
-    except ImportError as error:
-        raise NoMatplotlib(
-            "figures need matplotlib; get it with: pip install 'surnn[plot]', then draw them with: "
-            f"surnn bench --plot {folder}"
-        ) from error
-    measured = [r for r in result["records"] if r["fwd_bwd_ms"] is not None]
     drawn = []
-    for name, group, size, paint in (
-        ("speed.png", "layer", (13, 5.2), _speed),
-        ("length.png", "length", (8, 5), _length),
-        ("events.png", "long", (8, 5), _events),
-    ):
-        records = [r for r in measured if r["group"] == group]
-        if not records:
-            continue
-        figure = new_figure(figsize=size, layout="constrained")
-        axes = figure.add_subplot()
-        paint(axes, records, result["fits"])
-        axes.spines[["top", "right"]].set_visible(False)
-        figure.supxlabel(_source(result), x=0.995, ha="right", fontsize=7, color=GREY)
-        figure.savefig(folder / name, dpi=160)
-        drawn.append(folder / name)
+    try:
+        with styled():
+            for name in FIGURES:
+                if (figure := paint(result, name)) is not None:
+                    figure.savefig(folder / f"{name}.png", dpi=160)
+                    drawn.append(folder / f"{name}.png")
+    except NoMatplotlib as error:
+        raise NoMatplotlib(f"{error}, then draw them with: surnn bench --plot {folder}") from error
     return drawn
+
+
+def paint(result: dict[str, Any], name: str) -> "Figure | None":
+    """One of the figures; None if there is no data for it."""
+    group, size = FIGURES[name]
+    records = [r for r in result["records"] if r["group"] == group and r["fwd_bwd_ms"] is not None]
+    if not records:
+        return None
+    figure = new_figure(*size)
+    axes = figure.add_subplot()
+    {"speed": _speed, "length": _length, "events": _events}[name](axes, records, result["fits"])
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel(_source(result), x=0.995, ha="right", fontsize=7, color=GREY)
+    return figure
 
 
 def _log_milliseconds(axes: "Axes") -> None:
@@ -198,3 +197,31 @@ def _events(axes: "Axes", records: Records, fits: Records) -> None:
     some = records[0]
     axes.set_title(f"Time follows the updates, T = {some['T']}, B = {some['B']}, H = {some['H']}")
     axes.legend(frameon=False, loc="upper left")
+
+
+# ---------------------------------------------------------------------------- engine.png
+
+
+def engine(result: dict[str, Any]) -> "Figure":
+    """The C engine's speed against the share of closed units, beside others' dense speed."""
+    figure = new_figure(7, 4.5)
+    axes = figure.add_subplot()
+    records = result["records"]
+    dense = next(r["sequence_us"] for r in records if r["name"] == "engine, dense, float32")
+    for colour, weights in zip(COLOURS, ("float32", "int8"), strict=False):
+        mine = [r for r in records if r["name"].endswith(weights)]
+        axes.plot([r["sparsity"] for r in mine], [dense / r["sequence_us"] for r in mine],
+                  "o-", color=colour, label=f"engine, {weights}")  # fmt: skip
+    most = max(r["sparsity"] or 0 for r in records)
+    shares = [most * i / 100 for i in range(101)]
+    axes.plot(shares, [1 / (1 - s) for s in shares], ":", color="black", label="1 / open units")
+    for mark, r in zip("sD^v", (r for r in records if r["sparsity"] is None), strict=False):
+        axes.plot(0, dense / r["sequence_us"], mark, color=GREY, label=r["name"])
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("units that do not update (share over steps and layers)")
+    axes.set_ylabel("speed, engine's own dense float32 = 1")
+    axes.set_title("2 x 256 GRU, streamed, one thread")
+    axes.legend()
+    open_axes(axes)
+    return figure
