@@ -302,6 +302,26 @@ def test_every_field_has_a_flag_with_help(kind, capsys):
         assert len(told.split()) > 2, f"{flag} has no help: {told!r}"
 
 
+@pytest.mark.parametrize(
+    ("command", "group", "told"),
+    [
+        ("eval", "task", "--task.delay INT steps from the last symbol to the signal. (default: 5)"),
+        ("resume", "train", "--train.steps INT Updates in all. (default: 4)"),
+    ],
+)
+def test_help_knows_the_runs_options(command, group, told, run, capsys):
+    for words, listed in (([], False), ([str(run)], True)):
+        with pytest.raises(SystemExit) as ended:
+            main([command, *words, "--help"])
+        assert ended.value.code == 0
+        text = " ".join(capsys.readouterr().out.replace("│", "").split())
+        assert "--checkpoint" in text
+        assert (told in text) == listed
+        assert (f"surnn {command} RUN --help lists every --{group}. option" in text) != listed
+    assert main([command, "nowhere", "--help"]) == 2
+    assert "there is no folder nowhere" in capsys.readouterr().err
+
+
 TALKATIVE = """
 import sys, types, surnn.cli as cli
 sys.modules["talk"] = talk = types.ModuleType("talk")

@@ -9,7 +9,8 @@ To add a sub-command, write a module with three names and enter it in ``COMMANDS
 The module is imported to parse any command line, so torch is imported inside ``run``. What a user
 can mend is raised as :class:`CommandError`; anything else is a bug and shows its traceback. A
 module with ``FLAGS``, such as ``("--task.",)``, gets all options that begin so in
-``arguments.flags``, and parses them itself.
+``arguments.flags``, and parses them itself; what ``--help`` is to say of them is printed by its
+``more_help(arguments)``.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from typing import Any
 
 from . import __version__
 
@@ -55,9 +57,11 @@ def build_parser() -> argparse.ArgumentParser:
     for name, path in COMMANDS.items():
         module = import_module(path)
         command = commands.add_parser(
-            name, help=module.HELP, description=module.__doc__, allow_abbrev=False
+            name, help=module.HELP, description=module.__doc__, allow_abbrev=False, add_help=False
         )
         command.formatter_class = argparse.RawDescriptionHelpFormatter
+        more = getattr(module, "more_help", None)
+        command.add_argument("-h", "--help", action=_Help, help="show this message", const=more)
         module.add_arguments(command)
         options = [
             option for action in command._actions for option in action.option_strings
@@ -65,6 +69,21 @@ def build_parser() -> argparse.ArgumentParser:
         ]  # fmt: skip
         command.set_defaults(call=module.run, options=options, own=getattr(module, "FLAGS", ()))
     return parser
+
+
+class _Help(argparse.Action):
+    """As argparse's own, and what a command has to add; ``const`` is its function for that."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options, nargs=0, default=argparse.SUPPRESS)
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any
+    ) -> None:
+        parser.print_help()
+        if self.const is not None:
+            self.const(namespace)
+        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from ..cli import CommandError, suggestion
 from ..config import GateConfig, GateKind, ModelConfig, ModelKind, RunConfig, TrainConfig
+from ..runs import RunError, RunFolder, config_from_dict
 from ..tasks import TASKS, load_task
 
 
@@ -71,6 +72,19 @@ def override(command: str, group: str, flags: list[str], default: Any) -> Any:
     )
     options.__doc__ = None
     return getattr(tyro.cli(options, prog=command, args=spelled_out(flags), config=()), group)
+
+
+def help_of_run(command: str, run: Path | None, group: str) -> None:
+    """Every flag of ``group`` and what it is in ``run``; without one, where to find them."""
+    if run is None:
+        print(f"\n{command} RUN --help lists every --{group}. option, and what it is in that run.")
+        return
+    try:
+        config = config_from_dict(RunFolder.open(run).config())
+    except RunError as error:
+        raise CommandError(str(error)) from error
+    print()
+    override(f"{command} {run}", group, ["--help"], getattr(config, group))
 
 
 def spelled_out(flags: list[str]) -> list[str]:

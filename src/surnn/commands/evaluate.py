@@ -37,9 +37,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(flags=[])
 
 
+def more_help(arguments: argparse.Namespace) -> None:
+    """The options of a run's task."""
+    from .configure import help_of_run  # noqa: PLC0415 (torch)
+
+    help_of_run("surnn eval", arguments.run, "task")
+
+
 def run(arguments: argparse.Namespace) -> None:
     """Evaluate, print, put on record."""
-    from .configure import override  # noqa: PLC0415
+    from .configure import override  # noqa: PLC0415 (torch)
 
     prog = f"surnn eval {arguments.run}"
     about, found, metric = judge(

@@ -23,6 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(flags=[])
 
 
+def more_help(arguments: argparse.Namespace) -> None:
+    """The options of a run's training."""
+    from .configure import help_of_run  # noqa: PLC0415 (torch)
+
+    help_of_run("surnn resume", arguments.run, "train")
+
+
 def run(arguments: argparse.Namespace) -> None:
     """Train on."""
     from ..runs import RunError, RunFolder, config_from_dict  # noqa: PLC0415 (torch)
