@@ -1,6 +1,7 @@
 // Line and bar charts in SVG. Hovering or arrow keys tell values, dragging zooms.
 
 const MARGIN = { left: 58, right: 14, top: 10, bottom: 34 };
+const PRINTED = { half: 340, whole: 700 };  // widths on paper, in pixels
 const DASHES = [null, "6 3", "2 3", "9 3 2 3"];
 
 /** What several charts of one x-axis share: its range, its unit, how much curves are smoothed. */
@@ -26,13 +27,22 @@ function smoothed(values, smoothing) {
   });
 }
 
+/** Everything that is drawn to measure, and so is drawn again for paper. */
+const drawn = [];
+
+function widthOf(host) {
+  if (drawn.printing) return host.closest(".wide") ? PRINTED.whole : PRINTED.half;
+  return Math.max(240, Math.round(host.clientWidth));
+}
+
 /** What both kinds of chart do: a frame with axes, a tooltip, keys. */
 class Chart {
   constructor(host, label, height) {
+    drawn.push(this);
     this.host = host;
     this.height = height;
     this.svg = el("svg", { class: "chart", role: "img", tabindex: 0, "aria-label": label });
-    this.tip = el("div", { class: "tip", hidden: true });
+    this.tip = el("div", { class: "tip", hidden: true, "aria-live": "polite" });
     host.classList.add("chart-box");
     host.append(this.svg, this.tip);
     this.svg.addEventListener("pointermove", (event) => this.hover(this.place(event)));
@@ -40,7 +50,7 @@ class Chart {
     this.svg.addEventListener("blur", () => this.leave());
     this.svg.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => {
-      if (Math.round(host.clientWidth) !== this.width) this.draw();
+      if (widthOf(host) !== this.width) this.draw();
     }).observe(host);
   }
 
@@ -51,7 +61,7 @@ class Chart {
   }
 
   begin() {
-    this.width = Math.max(240, Math.round(this.host.clientWidth));
+    this.width = widthOf(this.host);
     this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
     this.svg.replaceChildren();
     this.inner = {
@@ -101,8 +111,9 @@ class Chart {
 }
 
 /**
- * Curves over a common x. A series is {label, colour, dash, dots, x, y, means, constant}: `means`
- * ({x, y}) is what smoothing starts from if points were left out; `constant` is a line across.
+ * Curves over a common x. A series is {label, colour, dash, dots, bare, x, y, means, constant}: `bare`
+ * dots have no line between them; `means` ({x, y}) is what smoothing starts from if points were left
+ * out; `constant` is a line across.
  */
 class LineChart extends Chart {
   constructor(host, label, view, { tell = told, height = 240, label_y = "" } = {}) {
@@ -177,7 +188,7 @@ class LineChart extends Chart {
       const y = this.toY(each.y);
       const { left, right } = this.inner;
       area.append(el("line", { x1: left, x2: right, y1: y, y2: y, class: "constant" }));
-      area.append(el("text", { x: left + 4, y: y - 4, class: "constant-name" }, each.label));
+      area.append(el("text", { x: right - 4, y: y - 4, "text-anchor": "end", class: "constant-name" }, each.label));
       return;
     }
     const [from, to] = [Math.max(0, nearest(each.x, range[0]) - 1), nearest(each.x, range[1]) + 2];
@@ -185,12 +196,13 @@ class LineChart extends Chart {
       d: this.path(x, y), style, class: kind, "stroke-dasharray": dash,
     }));
     const smooth = this.view.smoothing > 0 && each.x.length > 4;
-    draw(each.x.slice(from, to), each.y.slice(from, to), smooth ? "curve faint" : "curve");
-    if (smooth) {
+    const dotted = each.dots && to - from < 150;
+    if (!(dotted && each.bare)) draw(each.x.slice(from, to), each.y.slice(from, to), smooth ? "curve faint" : "curve");
+    if (smooth && !each.bare) {
       const { x, y } = each.means ?? each;
       draw(x, smoothed(y, this.view.smoothing), "curve");
     }
-    if (each.dots && to - from < 150) {
+    if (dotted) {
       for (let i = from; i < Math.min(to, each.x.length); i += 1) {
         if (!this.drawable(each.y[i])) continue;
         area.append(el("circle", { cx: this.toX(each.x[i]), cy: this.toY(each.y[i]), r: 2.6, style, class: "dot" }));

@@ -53,7 +53,7 @@ class CurvePanel {
     const panel = el("figure", { class: "panel", "data-chart": name },
       el("figcaption", {}, el("h3", {}, title(name)), el("div", { class: "choices" },
         chooser("Of", this.groups, (index) => this.choose({ group: index })),
-        runs.length > 1 ? chooser("Of", this.parts, (index) => this.choose({ part: index })) : null,
+        runs.length > 1 ? chooser(this.groups.length > 1 ? "at" : "Of", this.parts, (index) => this.choose({ part: index })) : null,
         tick("log", (on) => { this.chart.log = on; this.chart.draw(); }),
         copyButton(title(name), () => this.numbers()))),
       this.legend, box);
@@ -88,6 +88,7 @@ class CurvePanel {
       return {
         label, colour: colour % 8, dash: Math.floor(colour / 8) % 4, means,
         name: bySplit || !split ? label : `${label}, ${split}`, dots: curve.split === "valid",
+        bare: curve.split === "valid" && splits.length > 1 && !bySplit,
         x: along(run, curve.points[0], this.view.axis), y: curve.points[1],
       };
     });
@@ -124,7 +125,7 @@ class CurvePanel {
     });
     const both = splits.length > 1 && labels.length && !labels.includes("validation");
     this.legend.replaceChildren(
-      ...(labels.length > 1 ? keys : []),
+      ...(labels.length > 1 || this.runs.length > 1 ? keys : []),
       ...(both ? [el("span", { class: "hint" }, "dots: validation")] : []));
   }
 

@@ -28,6 +28,7 @@ class Raster {
     Object.assign(this, { host, view, said, picture: null, cell: null });
     this.canvas = el("canvas", { class: "raster", role: "img", tabindex: 0, "aria-label": label });
     host.append(this.canvas);
+    drawn.push(this);
     view.charts.push(this);
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
     this.canvas.addEventListener("pointerleave", () => this.point(null));
@@ -51,7 +52,7 @@ class Raster {
     if (!this.picture) return;
     const { rows, columns, wide, height, steps } = this.picture;
     const scale = window.devicePixelRatio || 1;
-    const width = Math.max(240, this.host.clientWidth);
+    const width = widthOf(this.host);
     this.canvas.width = width * scale;
     this.canvas.height = height * scale;
     this.canvas.style.height = `${height}px`;
@@ -175,7 +176,6 @@ class GateSection {
     this.view = new View("step");
     const over = el("div"), raster = el("div"), input = el("div");
     this.said = el("p", { class: "readout", role: "status" });
-    this.kinds = el("div", { class: "legend" });
     const rates = el("div"), between = el("div");
     this.maps = el("div", { class: "maps" });
     this.section.append(this.tools, this.about, this.numbers,
@@ -185,7 +185,7 @@ class GateSection {
           el("button", { type: "button", class: "small", onclick: () => this.view.change({ range: null }) }, "Whole range"))),
         el("div", { class: "hint" }, "Share of open gates"), over,
         el("div", { class: "hint" }, "Each gate, dark where it is open"), raster, this.inputTitle = el("div", { class: "hint" }), input,
-        this.kinds, this.said),
+        this.said),
       el("div", { class: "grid-of-charts" },
         el("figure", { class: "panel" }, el("figcaption", {}, el("h3", {}, "Rate of each gate"),
           copyButton("rates of gates", () => csv([["gate", "update rate"], ...this.current().rates.map((r, i) => [i, r])]))), rates),
@@ -233,6 +233,7 @@ class GateSection {
     const run = this.runs[this.run], { gates } = run, layer = this.current();
     const raster = layer.rasters[this.sequence], steps = gates.lengths[this.sequence];
     this.describe(run, layer);
+    this.said.textContent = "Point at a gate, or go there with arrow keys, to see which it is and when.";
     this.mean.extent = () => [0.5, steps + 0.5];
     const wide = raster.steps_per_column;
     this.mean.show([{

@@ -47,8 +47,11 @@ function start() {
   document.getElementById("contents").append(...sections.map((section) =>
     el("a", { href: `#${section.id}` }, section.querySelector("h2").textContent)));
   for (const section of sections) section.start?.();  // charts need to know how wide they are
-  const redraw = () => { for (const chart of gates.view?.charts ?? []) chart.draw(); };
+  const redraw = () => { for (const each of drawn) each.draw(); };
+  const print = (printing) => { drawn.printing = printing; redraw(); };
   window.addEventListener("resize", redraw);
+  window.addEventListener("beforeprint", () => print(true));
+  window.addEventListener("afterprint", () => print(false));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 }
 

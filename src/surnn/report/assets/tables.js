@@ -1,31 +1,24 @@
 // Summary, comparison, configuration, evaluations, environment.
 
-/** A table with a head, from rows of cells; a cell is text or {text, mark, title}. */
+/** A table with a head, from rows of cells; a cell is text or {text, note, mark, title}. */
 function table(head, rows, name) {
-  const cell = (tag, value) => {
-    const { text, mark, note } = value !== null && typeof value === "object" ? value : { text: value };
-    return el(tag, { class: mark, title: note }, told(text));
+  const cell = (value, first) => {
+    const { text, note, mark, title } = value !== null && typeof value === "object" ? value : { text: value };
+    return el(first ? "th" : "td", { class: mark, title, scope: first ? "row" : null },
+      el("span", {}, told(text)), note ? el("small", {}, note) : null);
   };
   const made = el("table", {}, el("caption", { class: "unseen" }, name),
     el("thead", {}, el("tr", {}, head.map((each) => el("th", { scope: "col" }, told(each))))),
-    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((each, i) => {
-      const made = cell(i ? "td" : "th", each);
-      if (!i) made.setAttribute("scope", "row");
-      return made;
-    })))));
+    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((each, i) => cell(each, i === 0))))));
   return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, made);
 }
 
 function statusOf(run) {
   const steps = run.config["train.steps"];
-  if (!run.status) return `at update ${told(run.step)} of ${told(steps)}`;
+  const at = (step) => (step >= steps ? `${told(step)} updates` : `update ${told(step)} of ${told(steps)}`);
+  if (!run.status) return [at(run.step), ""];
   const { status, step, why } = run.status;
-  return `${status} at update ${told(step)} of ${told(steps)}: ${why}`;
-}
-
-function bestOf(run) {
-  const best = run.metric?.best;
-  return best ? best.value : null;
+  return [status, `${at(step)}; ${why}`];
 }
 
 /** The metric on the test set: of the evaluation made last, with the task as it was trained. */
@@ -38,17 +31,17 @@ function rateOf(run) {
   return run.update_rate ? run.update_rate.reduce((a, b) => a + b, 0) / run.update_rate.length : null;
 }
 
+/** Words for a fact, and a smaller note on it. */
 function rateWords(run) {
-  if (!run.update_rate) return "no gates";
-  const each = run.update_rate.length > 1 ? ` (${run.update_rate.map(percent).join(", ")})` : "";
-  return percent(rateOf(run)) + each;
+  if (!run.update_rate) return ["no gates", ""];
+  return [percent(rateOf(run)), run.update_rate.length > 1 ? `layers: ${run.update_rate.map(percent).join(", ")}` : ""];
 }
 
 function paperWords(run) {
   const paper = run.metric?.paper;
-  if (!paper) return "\u2013";
+  if (!paper) return ["\u2013", ""];
   const other = paper.other.length ? `; training differs in ${paper.other.join(", ")}` : "";
-  return `${told(paper.value)} (${paper.called}, ${paper.where}; recipe ${paper.recipe}${other})`;
+  return [told(paper.value), `${paper.called}, ${paper.where}; recipe ${paper.recipe}${other}`];
 }
 
 function paperTask(run) {
@@ -60,29 +53,37 @@ function paperTask(run) {
 
 function hardware(run) {
   const about = run.environment;
-  const many = about.processes > 1 ? `, ${about.processes} processes` : "";
-  return about.device ? `${about.device}${many}, torch ${about.torch}` : "\u2013";
+  if (!about.device) return ["\u2013", ""];
+  return [about.device, `${about.processes > 1 ? `${about.processes} processes, ` : ""}torch ${about.torch}`];
 }
 
-/** What is compared: name, words, the bare value, and which is better. */
+function modelWords(run) {
+  const widths = run.config["model.widths"];
+  const size = widths ? widths.join(", ") : `${run.config["model.layers"]} x ${run.config["model.width"]}`;
+  const gate = run.update_rate ? `, ${run.config["gate.kind"]} gates` : "";
+  return [run.model, `${size} units${gate}`];
+}
+
+/** What is told and compared: a name, words and a note on them, the bare value, which is better. */
 function facts(run) {
-  const metric = run.metric;
+  const { metric } = run;
   const better = metric ? (metric.higher_is_better ? 1 : -1) : 0;
   const name = metric?.name ?? "metric";
-  const best = metric?.best ? `${told(metric.best.value)} (update ${told(metric.best.step)})` : "\u2013";
+  const point = (at) => [told(at?.value), at ? `update ${told(at.step)}` : ""];
+  const fact = (label, [words, note], value, which = 0) => ({ label, words, note, value, better: which });
   return [
-    ["task", run.task, run.task],
-    ["model", run.model, run.model],
-    [`best validation ${name}`, best, bestOf(run), better],
-    [`last validation ${name}`, told(metric?.last?.value), metric?.last?.value ?? null, better],
-    [`test ${name}`, told(tested(run)), tested(run), better],
-    ["chance", told(metric?.chance), metric?.chance ?? null],
-    ["paper", paperWords(run), metric?.paper?.value ?? null],
-    ["parameters", told(run.parameters), run.parameters ?? null, -1],
-    ["update rate", rateWords(run), rateOf(run), -1],
-    ["status", statusOf(run), run.status?.status ?? run.step],
-    ["time", duration(run.seconds), run.seconds, -1],
-    ["hardware", hardware(run), run.environment.device ?? null],
+    fact("task", [run.task, ""], run.task),
+    fact("model", modelWords(run), run.model),
+    fact(`best validation ${name}`, point(metric?.best), metric?.best?.value ?? null, better),
+    fact(`last validation ${name}`, point(metric?.last), metric?.last?.value ?? null, better),
+    fact(`test ${name}`, [told(tested(run)), ""], tested(run), better),
+    fact("chance", [told(metric?.chance), ""], metric?.chance ?? null),
+    fact("paper", paperWords(run), metric?.paper?.value ?? null),
+    fact("parameters", [told(run.parameters), ""], run.parameters),
+    fact("update rate", rateWords(run), rateOf(run)),
+    fact("status", statusOf(run), run.status?.status ?? run.step),
+    fact("time", [duration(run.seconds), ""], run.seconds),
+    fact("hardware", hardware(run), run.environment.device ?? null),
   ];
 }
 
@@ -99,33 +100,35 @@ function summarySection(runs) {
   const all = runs.map(facts);
   const copying = el("div", { class: "toolbar" }, copyButton("summary", () => csv([
     ["", ...runs.map((run) => run.name)],
-    ...all[0].map(([name], i) => [name, ...all.map((own) => own[i][2])])])));
-  section.append(runs.length > 1 ? comparison(runs, all) : cards(all[0], runs[0]), copying, ...notes(runs));
+    ...all[0].map(({ label }, i) => [label, ...all.map((own) => own[i].value)])])));
+  section.append(runs.length > 1 ? comparison(runs, all) : cards(all[0]), copying, ...notes(runs));
   return section;
 }
 
-function cards(own, run) {
-  const shown = own.filter(([, , value], i) => i < 2 || value !== null);
-  return el("dl", { class: "cards" }, shown.map(([name, words], i) =>
-    el("div", { class: i === 2 && run.metric?.best ? "card main" : "card" }, el("dt", {}, name), el("dd", {}, words))));
+function cards(own) {
+  const shown = own.filter(({ value, label }) => value !== null || label === "update rate");
+  return el("dl", { class: "cards" }, shown.map(({ label, words, note, better }) =>
+    el("div", { class: "card" }, el("dt", {}, label), el("dd", {},
+      better ? el("strong", {}, words) : words, note ? el("small", {}, note) : null))));
 }
 
 /** Runs as columns; the best of numbers that can be compared is marked. */
 function comparison(runs, all) {
   const oneTask = new Set(runs.map((run) => run.task)).size === 1;
-  const rows = all[0].map(([name], i) => {
-    const values = all.map((own) => own[i][2]);
-    const known = values.filter((value) => typeof value === "number");
-    const better = oneTask ? all[0][i][3] : 0;
-    const top = better && known.length > 1 && new Set(known).size > 1
-      ? Math.max(...known.map((value) => better * value)) : null;
-    return [oneTask ? name : name.replace(/(validation|test) .*/, "$1 metric"), ...all.map((own, k) => {
-      const best = typeof values[k] === "number" && top !== null && better * values[k] === top;
-      return { text: own[i][1], mark: best ? "best" : null, note: best ? "best of these runs" : null };
+  const known = all[0].map((_, i) => i).filter((i) => all.some((own) => own[i].value !== null));
+  const rows = known.map((i) => {
+    const { label, better } = all[0][i];
+    const ranks = all.map((own) => (typeof own[i].value === "number" ? better * own[i].value : null));
+    const numbers = ranks.filter((rank) => rank !== null);
+    const top = oneTask && better && new Set(numbers).size > 1 ? Math.max(...numbers) : null;
+    return [oneTask ? label : label.replace(/(validation|test) .*/, "$1 metric"), ...all.map((own, k) => {
+      const best = top !== null && ranks[k] === top;
+      return { text: own[i].words, note: own[i].note, mark: best ? "best" : null, title: best ? "best of these runs" : null };
     })];
   });
-  const differing = configNames(runs).filter((name) => differs(runs, name));
-  rows.push(...differing.map((name) => [name, ...runs.map((run) => ({ text: plain(run.config[name]), mark: "code" }))]));
+  const differing = configNames(runs).filter((name) => differs(runs, name) && !["task.name", "model.kind"].includes(name));
+  rows.push(...differing.map((name) => [{ text: name, mark: "code" },
+    ...runs.map((run) => ({ text: plain(run.config[name]), mark: "code" }))]));
   return table(["", ...runs.map((run) => run.name)], rows, "Runs side by side");
 }
 
@@ -143,7 +146,7 @@ function configSection(runs) {
     .map((name) => [{ text: name, mark: differs(runs, name) ? "code differs" : "code" },
       ...runs.map((run) => ({
         text: plain(run.config[name]), mark: changed(run, name) ? "code changed" : "code",
-        note: changed(run, name) ? "not the default" : null,
+        title: changed(run, name) ? "not the default" : null,
       })),
       { text: plain(runs.find((run) => run.defaults && name in run.defaults)?.defaults[name]), mark: "code soft" }]);
   const draw = (all) => place.replaceChildren(
@@ -179,16 +182,20 @@ function evaluationsSection(runs) {
   table(head, all.map((each) => row(each, false)), "Evaluations"));
 }
 
-function environmentSection(runs) {
-  const parts = runs.map((run) => {
-    const rows = Object.entries(run.environment).map(([name, value]) => [name, { text: plain(value), mark: "code" }]);
-    const sessions = run.sessions.map((each) => {
-      const changes = Object.entries(each.changes ?? {}).map(([name, [was, now]]) => `${name}: ${plain(was)} \u2192 ${plain(now)}`);
-      const where = each.step === undefined ? "" : ` at update ${told(each.step)}`;
-      return el("li", {}, `${each.time}: went on${where} on ${each.device}${changes.length ? `; ${changes.join(", ")}` : ""}`);
-    });
-    return [runs.length > 1 ? el("h3", {}, run.name) : null, table(["", "value"], rows, `Environment of ${run.name}`),
-      sessions.length ? el("ul", {}, sessions) : null];
+/** The sessions that a run went on in. */
+function sessionsOf(run) {
+  return run.sessions.map((each) => {
+    const changes = Object.entries(each.changes ?? {}).map(([name, [was, now]]) => `${name}: ${plain(was)} \u2192 ${plain(now)}`);
+    const where = each.step === undefined ? "" : ` at update ${told(each.step)}`;
+    return el("li", {}, `${each.time}: ${run.name} went on${where} on ${each.device}${changes.length ? `; ${changes.join(", ")}` : ""}`);
   });
-  return el("section", { id: "environment" }, el("h2", {}, "Made with"), ...parts.flat());
+}
+
+function environmentSection(runs) {
+  const known = unique(runs.flatMap((run) => Object.keys(run.environment)));
+  const rows = known.map((name) => [name, ...runs.map((run) => ({ text: plain(run.environment[name]), mark: "code" }))]);
+  const sessions = runs.flatMap(sessionsOf);
+  return el("section", { id: "environment" }, el("h2", {}, "Made with"),
+    table(["", ...runs.map((run) => (runs.length > 1 ? run.name : "value"))], rows, "Environment"),
+    sessions.length ? el("ul", {}, sessions) : null);
 }

@@ -104,7 +104,7 @@ function niceTicks(low, high, wanted) {
   if (!(high > low)) return [low];
   const rough = (high - low) / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((n) => n * power).find((n) => n >= rough * 0.999);
+  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough * 0.999);
   const found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i += 1) {
     found.push(Number((i * step).toPrecision(12)));
