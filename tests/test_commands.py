@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -101,9 +102,33 @@ def test_resume_takes_other_options_of_training_and_records_them(run, capsys):
     assert last["learning_rate"] <= 1e-4
 
 
-def test_a_run_at_its_end_says_how_to_go_on(run, capsys):
-    assert main(["resume", str(run)]) == 0
-    assert f"surnn resume {run} --train.steps 8" in capsys.readouterr().out
+def test_a_finished_run_is_left_alone_and_says_how_to_go_on(run, capsys):
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert main(["resume", str(run), "--train.lr", "1"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    best = RunFolder(run).metrics()[-1]["accuracy"]
+    assert told == [
+        f"finished at update 4, all updates are made; validation: best accuracy {best:.4g} "
+        "(update 4). Nothing was changed",
+        f"test it: surnn eval {run} --split test",
+        f"go on:   surnn resume {run} --train.steps 8",
+    ]
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_does_not_go_back(run, capsys):
+    assert main(["resume", str(run), "--train.steps", "3"]) == 2
+    message = "update 4 is reached already, and --train.steps 3 would be before it; give more"
+    assert message in capsys.readouterr().err
+    assert config_of(run)["train"]["steps"] == 4
+
+
+def test_a_finished_run_may_go_on_from_before(tmp_path, capsys):
+    assert train(tmp_path / "run", "--train.checkpoint-every", "2") == 0
+    assert main(["resume", str(tmp_path / "run"), "--checkpoint", "previous"]) == 0
+    assert "update 4/4" in capsys.readouterr().out
+    lines = (tmp_path / "run" / "resumed.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["step"] == 2
 
 
 # ---------------------------------------------------------------------------- evaluating
@@ -150,6 +175,15 @@ def test_eval_is_readable(run, capsys):
     assert lines[0] == "copying, task.noise symbols: valid, best weights (update 4)"
     assert any(line.split()[0] == "accuracy" and "(chance 0.125)" in line for line in lines)
     assert any("updates of layer 1" in line and "delay" in line for line in lines)
+
+
+def test_eval_before_there_is_a_best(run, capsys):
+    shutil.rmtree(run / "best")
+    assert main(["eval", str(run)]) == 2
+    message = "no checkpoint 'best'; no validation came to its end yet; there is --checkpoint last"
+    assert message in capsys.readouterr().err
+    assert main(["eval", str(run), "--checkpoint", "last", "--batch", "0"]) == 2
+    assert "--batch is 0; expected 1 or more" in capsys.readouterr().err
 
 
 def test_a_task_of_other_shapes_is_refused(tmp_path, capsys):

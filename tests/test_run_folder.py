@@ -95,6 +95,22 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
     subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
 
 
+# ---------------------------------------------------------------- who may read it
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_checkpoints_follow_the_umask(tmp_path, umask, mode):
+    run = trainer(tmp_path / "run", steps=1)
+    before = os.umask(umask)
+    try:
+        run.fit()
+    finally:
+        os.umask(before)
+    files = [path for name in ("best", "last") for path in (tmp_path / "run" / name).iterdir()]
+    assert {path.stat().st_mode & 0o777 for path in files} == {mode}
+    assert len(files) == 6
+
+
 # ---------------------------------------------------------------- damage
 
 

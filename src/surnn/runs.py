@@ -7,6 +7,7 @@
     metrics.jsonl      one line an event, only ever appended to
     evaluations.jsonl  one line each time that surnn eval evaluated it
     resumed.jsonl      one line each time that the run went on, and what was changed
+    tokenizer.json     of language models with tokens of their own
     last/ previous/    checkpoints: model.safetensors, state.pt, manifest.json
     best/              the weights with the best validation metric
     lock               held by the process that trains
@@ -239,6 +240,8 @@ class RunFolder:
                 plain = {k: v.contiguous() for k, v in weights.items()}
                 save_file(plain, folder / "model.safetensors")
                 torch.save(state, folder / "state.pt")
+                # safetensors asks no umask and hides its files from all other users
+                shutil.copymode(folder / "state.pt", folder / "model.safetensors")
                 sums = {p.name: checksum(p) for p in sorted(folder.iterdir())}
                 (folder / "manifest.json").write_text(json.dumps(sums))
                 for path in (*folder.iterdir(), folder):

@@ -48,6 +48,8 @@ def run(arguments: argparse.Namespace) -> None:
     """Evaluate, print, put on record."""
     from .configure import override  # noqa: PLC0415 (torch)
 
+    if arguments.batch is not None and arguments.batch < 1:
+        raise CommandError(f"--batch is {arguments.batch}; expected 1 or more sequences at a time")
     prog = f"surnn eval {arguments.run}"
     about, found, metric = judge(
         arguments.run,

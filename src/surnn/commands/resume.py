@@ -6,6 +6,7 @@ surnn resume RUN --train.learning-rate 1e-4     any option of training; changes 
 """
 
 import argparse
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def run(arguments: argparse.Namespace) -> None:
     from ..runs import RunError, RunFolder, config_from_dict  # noqa: PLC0415 (torch)
     from .configure import override  # noqa: PLC0415
     from .show import say  # noqa: PLC0415
+    from .standing import best_of, in_words, standing, what_next  # noqa: PLC0415
     from .train import fit  # noqa: PLC0415
 
     try:
@@ -44,8 +46,23 @@ def run(arguments: argparse.Namespace) -> None:
         config = replace(config, train=train)
     except (RunError, ValueError) as error:
         raise CommandError(str(error)) from error
-    checkpoint = arguments.checkpoint
     if not folder.has_checkpoint():
         say("there is no checkpoint yet: the run begins again")
-        checkpoint = None
-    fit(config, lambda _: folder, arguments.data, checkpoint)
+        fit(config, lambda _: folder, arguments.data)
+        return
+    try:
+        now = standing(folder, config, arguments.checkpoint)
+    except RunError as error:
+        raise CommandError(str(error)) from error
+    if now.step > config.train.steps:
+        raise CommandError(
+            f"update {now.step} is reached already, and --train.steps {config.train.steps} would "
+            f"be before it; give more, for example --train.steps {2 * now.step}"
+        )
+    if now.status != "finished":
+        fit(config, lambda _: folder, arguments.data, arguments.checkpoint)
+    elif os.environ.get("RANK", "0") == "0":  # of torchrun's processes one tells it
+        best = in_words(best_of(folder.metrics(), config.task), config.task)
+        say(f"finished at update {now.step}, {now.why}; validation: {best}. Nothing was changed")
+        for what, command in what_next(folder.path, now.status, now.more):
+            say(f"{what + ':':8} {command}")
