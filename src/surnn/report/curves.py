@@ -90,7 +90,7 @@ def clock(lines: list[Line]) -> Points:
     """Seconds of training at updates, for curves against time."""
     known = [line for line in lines if "seconds" in line]
     stride = max(1, len(known) // MOST_POINTS)
-    some = [*known[::stride], *known[-1:]] if known else []
+    some = [*known[:-1:stride], *known[-1:]]
     return [line["step"] for line in some], [line["seconds"] for line in some]
 
 

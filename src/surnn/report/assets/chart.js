@@ -27,6 +27,11 @@ function smoothed(values, smoothing) {
   });
 }
 
+/** A bit of a curve's line, for legends. */
+function swatch({ colour, dash = 0 }) {
+  return el("i", { class: "swatch", style: `border-top-color: var(--c${colour}); border-top-style: ${dash ? "dotted" : "solid"}` });
+}
+
 /** Everything that is drawn to measure, and so is drawn again for paper. */
 const drawn = [];
 
@@ -195,10 +200,10 @@ class LineChart extends Chart {
     const draw = (x, y, kind) => area.append(el("path", {
       d: this.path(x, y), style, class: kind, "stroke-dasharray": dash,
     }));
-    const smooth = this.view.smoothing > 0 && each.x.length > 4;
+    const smooth = this.view.smoothing > 0 && !each.dots && each.x.length > 4;
     const dotted = each.dots && to - from < 150;
     if (!(dotted && each.bare)) draw(each.x.slice(from, to), each.y.slice(from, to), smooth ? "curve faint" : "curve");
-    if (smooth && !each.bare) {
+    if (smooth) {
       const { x, y } = each.means ?? each;
       draw(x, smoothed(y, this.view.smoothing), "curve");
     }
@@ -248,7 +253,7 @@ class LineChart extends Chart {
       }
       const elsewhere = each.x[i] === here ? "" : ` (at ${this.view.tell(each.x[i])})`;
       lines.push(el("div", { class: "tip-row" },
-        el("i", { style: `background: var(--c${each.colour})` }),
+        swatch(each),
         el("span", {}, `${each.name ?? each.label}${elsewhere}`),
         el("b", {}, value === null ? "not finite" : this.tell(value))));
     }

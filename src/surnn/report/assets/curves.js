@@ -120,7 +120,7 @@ class CurvePanel {
           key.setAttribute("aria-pressed", !this.chart.hidden.has(label));
           this.chart.draw();
         },
-      }, el("i", { style: `background: var(--c${each.colour})` }), label);
+      }, swatch(each), label);
       return key;
     });
     const both = splits.length > 1 && labels.length && !labels.includes("validation");
@@ -153,20 +153,19 @@ function curvesSection(runs) {
       : { axis: "update", label: "update", tell: told }, { range: null });
     for (const panel of panels) panel.update();
   };
-  const shown = el("output", {}, "off");
-  const slider = el("input", {
-    type: "range", min: 0, max: 99, value: 0, "aria-label": "Smoothing",
-    oninput: () => {
-      const level = Number(slider.value) / 100;
-      shown.textContent = level ? level.toFixed(2) : "off";
-      view.change({ smoothing: level });
-    },
-  });
+  const long = runs.flatMap((run) => run.curves).filter((curve) => curve.means);
+  const shown = el("output");
+  const slider = el("input", { type: "range", min: 0, max: 99, value: long.length ? 90 : 0, oninput: () => smooth() });
+  const smooth = () => {
+    const level = Number(slider.value) / 100;
+    shown.textContent = level ? level.toFixed(2) : "off";
+    view.change({ smoothing: level });
+  };
+  smooth();
   const tools = el("div", { class: "toolbar" },
     chooser("Against", ["updates", "time"], axis),
-    el("label", { class: "choice" }, "Smoothing ", slider, " ", shown),
+    el("label", { class: "choice" }, "Smoothing of training ", slider, " ", shown),
     el("button", { type: "button", class: "small", onclick: () => view.change({ range: null }) }, "Whole range"));
-  const long = runs.flatMap((run) => run.curves).filter((curve) => curve.means);
   const thinned = long.length
     ? el("p", { class: "hint", id: "thinned" }, `Long curves are shown by fewer points than were logged (up to ${
       told(Math.max(...long.map((curve) => curve.logged)))}): of each stretch its lowest and its highest, so that `

@@ -1,6 +1,7 @@
 // Gate pictures: what opened when, rates of gates, intervals between updates.
 
 const INK = [58, 134, 200];  // readable on white and on black
+const ON_PAPER = "#444";  // of lines and names
 
 /** The grey values of an embedded picture, row by row. */
 async function greys({ png, rows, columns }) {
@@ -68,15 +69,16 @@ class Raster {
     pen.imageSmoothingQuality = "high";
     pen.drawImage(this.image, since, 0, Math.min(until, columns) - since, rows, this.left, 0, across, height);
     const style = getComputedStyle(this.canvas);
-    pen.strokeStyle = style.getPropertyValue("--line");
+    const colour = (name) => (drawn.printing ? ON_PAPER : style.getPropertyValue(name));
+    pen.strokeStyle = colour("--line");
     pen.strokeRect(this.left - 0.5, 0.5, this.inner + 1, height - 1);
-    this.drawNames(pen, style);
-    if (this.cell) this.drawCell(pen, style);
+    this.drawNames(pen, colour);
+    if (this.cell) this.drawCell(pen, colour);
   }
 
-  drawNames(pen, style) {
+  drawNames(pen, colour) {
     const { rows, height, names } = this.picture;
-    pen.fillStyle = style.getPropertyValue("--soft");
+    pen.fillStyle = colour("--soft");
     pen.font = "11px system-ui, sans-serif";
     pen.textAlign = "right";
     pen.textBaseline = "middle";
@@ -86,13 +88,13 @@ class Raster {
     }
   }
 
-  drawCell(pen, style) {
+  drawCell(pen, colour) {
     const { rows, wide, height } = this.picture;
     const [from, to] = this.range();
     const place = (step) => this.left + (step - from) / (to - from) * this.inner;
     const x = place(this.cell.column * wide + 0.5), right = place((this.cell.column + 1) * wide + 0.5);
     const tall = height / rows;
-    pen.strokeStyle = style.getPropertyValue("--ink");
+    pen.strokeStyle = colour("--ink");
     pen.lineWidth = 1.5;
     const grown = Math.max(0, 6 - (right - x)) / 2, higher = Math.max(0, 6 - tall) / 2;
     pen.strokeRect(x - grown, this.cell.row * tall - higher, right - x + 2 * grown, tall + 2 * higher);

@@ -3,25 +3,24 @@
 const THEMES = ["system", "light", "dark"];
 
 /** The page's colours: the system's, or those that were chosen here before. */
-function themes(button) {
-  const apply = (theme) => {
-    if (theme === "system") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = theme;
+function themes(button, redraw) {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const kept = "surnn-theme";
+  let theme = "system";
+  try { theme = localStorage.getItem(kept) ?? theme; } catch { /* not allowed for pages from disk, in some browsers */ }
+  const apply = () => {
+    const dark = theme === "dark" || (theme === "system" && system.matches);
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
     button.textContent = `Colours: ${theme}`;
-    button.setAttribute("aria-label", `Colours: ${theme}`);
-    window.dispatchEvent(new Event("resize"));
+    redraw();
   };
-  let now = "system";
-  const remember = (theme) => {
-    try { localStorage.setItem("surnn-theme", theme); } catch { /* not allowed for pages from disk */ }
-  };
-  try { now = localStorage.getItem("surnn-theme") ?? now; } catch { /* the same */ }
-  apply(THEMES.includes(now) ? now : "system");
   button.addEventListener("click", () => {
-    now = THEMES[(THEMES.indexOf(now) + 1) % THEMES.length];
-    remember(now);
-    apply(now);
+    theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+    try { localStorage.setItem(kept, theme); } catch { /* the same */ }
+    apply();
   });
+  system.addEventListener("change", apply);
+  apply();
 }
 
 function save(text, name) {
@@ -39,7 +38,6 @@ function start() {
   document.getElementById("footer").textContent = `Made by surnn ${data.surnn}, ${data.made}.`;
   document.getElementById("copy-json").addEventListener("click", () => copy(whole(), "everything, as JSON"));
   document.getElementById("save-json").addEventListener("click", () => save(whole(), "surnn-report.json"));
-  themes(document.getElementById("theme"));
   const gates = new GateSection(runs);
   const sections = [summarySection(runs), curvesSection(runs), gates.section, configSection(runs),
     evaluationsSection(runs), environmentSection(runs)].filter(Boolean);
@@ -52,7 +50,7 @@ function start() {
   window.addEventListener("resize", redraw);
   window.addEventListener("beforeprint", () => print(true));
   window.addEventListener("afterprint", () => print(false));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  themes(document.getElementById("theme"), redraw);
 }
 
 start();
