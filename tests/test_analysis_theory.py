@@ -80,6 +80,16 @@ def test_proposition_1_with_its_measured_constant():
     assert (never.constant[carried] == 1).all()
 
 
+def test_row_growth_is_the_bound_of_every_window_from_the_start():
+    _, _, jac = trajectory()
+    growth = analysis.row_growth(jac)
+    for t in (1, 7, STEPS):
+        bound = analysis.row_bound(jac, 0, t)
+        torch.testing.assert_close(growth.norm[t - 1], bound.norm)
+        assert torch.equal(growth.count[t - 1], bound.count)
+    torch.testing.assert_close(growth.constant[-1], analysis.row_bound(jac, 0, STEPS).constant)
+
+
 def test_jacobians_of_a_layer_within_a_model():
     gate = surnn.Rhythm(rate=0.3, horizon=STEPS)
     stack = surnn.SuGRU(FEATURES, HIDDEN, 2, heads=2, gate=gate, expand=2, batch_first=True)

@@ -29,6 +29,7 @@ COMMANDS = {
     "resume": "surnn.commands.resume",
     "eval": "surnn.commands.evaluate",
     "report": "surnn.commands.report",
+    "plot": "surnn.commands.plot",
     "export": "surnn.commands.export",
     "list": "surnn.commands.lists",
     "info": "surnn.commands.info",

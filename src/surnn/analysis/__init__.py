@@ -19,7 +19,15 @@ from .curves import Band, Curve, band, learning_curve
 from .depth import depth_curve, effective_depth, path_counts, update_count, update_rate, update_set
 from .forecasts import Forecast, attractor, forecast
 from .gradients import Decay, GradientProfile, fit_decay, gradient_profile
-from .jacobians import Jacobians, RowBound, identity_rows, jacobians, row_bound, sensitivity
+from .jacobians import (
+    Jacobians,
+    RowBound,
+    identity_rows,
+    jacobians,
+    row_bound,
+    row_growth,
+    sensitivity,
+)
 from .rates import intervals, raster, unit_rates, update_rates
 from .recording import LayerRecord, Recording, record
 from .retention import retention, skip_drive_for_retention
@@ -67,6 +75,7 @@ __all__ = [
     "regimes",
     "retention",
     "row_bound",
+    "row_growth",
     "sensitivity",
     "skip_drive_for_retention",
     "state_changes",

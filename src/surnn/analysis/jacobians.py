@@ -96,13 +96,13 @@ def sensitivity(jac: Jacobians, s: int, t: int) -> Float[Tensor, "S S"]:
 class RowBound:
     """Proposition 1, measured: ``norm = constant * rho ** count`` for every coordinate."""
 
-    norm: Float[Tensor, "S"]
+    norm: Float[Tensor, "*t S"]
     """‖e_i ∂h_t/∂h_s‖₂: the sensitivity of coordinate i."""
-    count: Int[Tensor, "S"]
+    count: Int[Tensor, "*t S"]
     """Updates of coordinate i in (s, t]."""
     rho: float
     """The largest ‖J_f‖₂ in the window."""
-    constant: Float[Tensor, "S"]
+    constant: Float[Tensor, "*t S"]
     """C_i(s, t) = norm / rho ** count; the paper leaves open whether it is bounded."""
 
 
@@ -111,4 +111,17 @@ def row_bound(jac: Jacobians, s: int, t: int) -> RowBound:
     norm = sensitivity(jac, s, t).norm(dim=1)
     count = update_count(jac.g, s, t)
     rho = torch.linalg.matrix_norm(jac.proposal[s:t], ord=2).max().item()
+    return RowBound(norm, count, rho, norm / torch.tensor(rho, dtype=norm.dtype) ** count)
+
+
+def row_growth(jac: Jacobians) -> RowBound:
+    """:func:`row_bound` in (0, t] for every t from 1 on: all fields but rho, which is that of the
+    whole trajectory, are [T, S]."""
+    total = torch.eye(jac.step.shape[-1], dtype=torch.float64)
+    norms = []
+    for step in jac.step.double():
+        total = step @ total
+        norms.append(total.norm(dim=1))
+    norm, count = torch.stack(norms), (jac.g != 0).cumsum(0)
+    rho = torch.linalg.matrix_norm(jac.proposal, ord=2).max().item()
     return RowBound(norm, count, rho, norm / torch.tensor(rho, dtype=norm.dtype) ** count)

@@ -216,7 +216,7 @@ def engine(result: dict[str, Any]) -> "Figure":
     shares = [most * i / 100 for i in range(101)]
     axes.plot(shares, [1 / (1 - s) for s in shares], ":", color="black", label="1 / open units")
     for mark, r in zip("sD^v", (r for r in records if r["sparsity"] is None), strict=False):
-        axes.plot(0, dense / r["sequence_us"], mark, color=GREY, label=r["name"])
+        axes.plot(0, dense / r["sequence_us"], mark, color=GREY, fillstyle="none", label=r["name"])
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("units that do not update (share over steps and layers)")

@@ -1,0 +1,173 @@
+"""When units update: rasters, timescales, depth, paths, rates."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import log10
+from typing import TYPE_CHECKING
+
+import torch
+
+from ...plotting import COLOURS, GREY, new_figure, open_axes
+from ..depth import depth_curve, path_counts
+from ..rates import intervals, raster, update_rates
+from ..recording import record
+from .subjects import Subject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SEQUENCES = 8
+LONGEST = 600
+"""Steps over which paths are counted: there are more digits in their number than anybody reads."""
+
+
+def gate_raster(subjects: Sequence[Subject], example: int) -> "Figure":
+    """Which gates are open when, layer by layer, sorted by how often."""
+    (subject,) = subjects
+    batch = subject.batch(example + 1)
+    layers = subject.selective(subject.record(batch))
+    figure = new_figure(7.2, 0.7 + 1.5 * len(layers))
+    panels = figure.subplots(len(layers), 1, sharex=True, squeeze=False)[:, 0]
+    end = batch.x.shape[-2] if batch.lengths is None else int(batch.lengths.flatten()[example])
+    for axes, layer in zip(panels, layers, strict=True):
+        shown = raster(layer, example)[:, :end]
+        rates = shown.float().mean(1)
+        shown = shown[rates.argsort(descending=True)]
+        axes.imshow(~shown, cmap="gray", aspect="auto", interpolation="nearest", vmin=0, vmax=1,
+                    extent=(0.5, end + 0.5, len(shown) + 0.5, 0.5))  # fmt: skip
+        shares = {"unit": "a gate for each unit", "layer": "one gate"}
+        told = shares.get(layer.granularity, f"a gate for {layer.granularity}")
+        axes.set_title(f"{layer.name}: {told}, {rates.mean():.1%} open", loc="left")
+        axes.set_ylabel("gates, by rate")
+    panels[-1].set_xlabel("step")
+    figure.suptitle(f"{subject.label} on {subject.options['task.name']}: black updates")
+    return figure
+
+
+def timescales(subjects: Sequence[Subject], _example: int) -> "Figure":
+    """Steps between a unit's successive updates, layer by layer."""
+    figure = new_figure(0.8 + 3.6 * len(subjects), 3.2)
+    panels = figure.subplots(1, len(subjects), squeeze=False, sharey=True)[0]
+    for axes, subject in zip(panels, subjects, strict=True):
+        layers = subject.selective(subject.record(subject.batch(SEQUENCES)))
+        for colour, layer in zip(COLOURS, layers, strict=False):
+            counts = intervals(layer).double()
+            edges = _edges(len(counts))
+            parts = [counts[a:b].sum() for a, b in pairwise(edges)]
+            share = torch.stack(parts) / counts.sum().clamp(min=1)
+            axes.stairs(100 * share, edges, color=colour, linewidth=1.5,
+                        label=f"{layer.name}, median {_median(counts):g}")  # fmt: skip
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_xlabel("steps from one update to the next")
+        axes.set_title(subject.label)
+        open_axes(axes)
+        axes.legend()
+    panels[0].set_ylabel("intervals [%]")
+    return figure
+
+
+def _edges(steps: int) -> list[int]:
+    """Whole numbers from 1 on, about four to the doubling."""
+    edges, width = [1], 1.0
+    while edges[-1] < steps:
+        width *= 2**0.25
+        edges.append(max(edges[-1] + 1, round(width)))
+    return edges
+
+
+def _median(counts: torch.Tensor) -> int:
+    return int((counts.cumsum(0) >= counts.sum() / 2).int().argmax())
+
+
+def effective_depth(subjects: Sequence[Subject], _example: int) -> "Figure":
+    """Updates taken against steps elapsed: mean of the units, and the middle 80 % of them."""
+    figure = new_figure(5.6, 3.5)
+    axes = figure.add_subplot()
+    longest, colours = 1, iter(COLOURS * 4)
+    for subject in subjects:
+        for layer in subject.selective(subject.record(subject.batch(SEQUENCES))):
+            curve, colour = depth_curve(layer), next(colours)
+            elapsed = torch.arange(len(curve))
+            longest = max(longest, len(curve) - 1)
+            name = layer.name if len(subjects) == 1 else f"{subject.label}, {layer.name}"
+            axes.plot(elapsed, curve.mean(1), color=colour, label=name)
+            low, high = curve.quantile(torch.tensor([0.1, 0.9]).double(), 1)
+            axes.fill_between(elapsed, low, high, color=colour, alpha=0.2, linewidth=0)
+    top = axes.get_ylim()[1]
+    axes.plot([0, longest], [0, longest], color=GREY, linestyle="--", label="every step (dense)")
+    axes.set_ylim(0, 2.2 * top)
+    axes.set_xlim(0, longest)
+    axes.set_xlabel("elapsed steps")
+    axes.set_ylabel("updates of a unit (effective depth)")
+    axes.set_title(subjects[0].label if len(subjects) == 1 else "")
+    open_axes(axes)
+    axes.legend(loc="upper right")
+    return figure
+
+
+def paths(subjects: Sequence[Subject], example: int) -> "Figure":
+    """How many paths of each length the ensemble of sub-RNNs has, beside that of a dense RNN."""
+    (subject,) = subjects
+    layers = subject.selective(subject.record(subject.batch(example + 1)))
+    steps = min(LONGEST, layers[0].gate.shape[1])
+    figure = new_figure(5.6, 3.5)
+    axes = figure.add_subplot()
+    for colour, layer in zip(COLOURS, layers, strict=False):
+        g = layer.gate[example, :steps]
+        median = int(g.sum(0).argsort()[g.shape[1] // 2])
+        counts = path_counts(g, median, max(1, g.shape[1] // layer.group))
+        _paths(axes, counts, colour, layer.name)
+    _paths(axes, path_counts(torch.ones(steps, 1), 0), GREY, "dense")
+    axes.set_xlabel("updates on the path")
+    axes.set_ylabel("number of paths, power of ten")
+    axes.set_title(f"{subject.label}: paths to the median unit over {steps} steps")
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.02)
+    open_axes(axes)
+    axes.legend()
+    return figure
+
+
+def _paths(axes, counts: list[int], colour: str, name: str) -> None:
+    lengths = [k for k, count in enumerate(counts) if count]
+    total = sum(counts)
+    told = str(total) if total < 10**6 else f"10^{log10(total):.0f}"
+    axes.plot(lengths, [log10(counts[k]) for k in lengths], color=colour,
+              label=f"{name}: {told} in all")  # fmt: skip
+
+
+def update_rate_table(subjects: Sequence[Subject]) -> list[tuple[str, float, float]]:
+    """Run and layer, rate before training, rate after it."""
+    rows = []
+    for subject in subjects:
+        batch = subject.batch(SEQUENCES)
+        after = subject.record(batch)
+        before = update_rates(record(subject.untrained(), batch.x, batch.lengths)).tolist()
+        names = [layer.name for layer in subject.selective(after)]
+        for name, old, new in zip(names, before, update_rates(after).tolist(), strict=True):
+            rows.append((f"{subject.label}, {name}", old, new))
+    return rows
+
+
+def update_rates_figure(subjects: Sequence[Subject], _example: int) -> "Figure":
+    """Update rates of every layer before and after training."""
+    rows = update_rate_table(subjects)
+    figure = new_figure(6.4, 0.9 + 0.3 * len(rows))
+    axes = figure.add_subplot()
+    places = range(len(rows) - 1, -1, -1)
+    for place, (_, before, after) in zip(places, rows, strict=True):
+        axes.plot([100 * before, 100 * after], [place, place], color=GREY, linewidth=1, zorder=1)
+        axes.annotate(f"{before:.1%} → {after:.1%}", (1.0, place), (4, 0), va="center",
+                      xycoords=("axes fraction", "data"), textcoords="offset points",
+                      fontsize=8)  # fmt: skip
+    for index, (label, face) in enumerate((("before training", "white"), ("trained", COLOURS[0]))):
+        axes.scatter([100 * row[1 + index] for row in rows], list(places), 34, facecolors=face,
+                     edgecolors=COLOURS[0], zorder=2, label=label)  # fmt: skip
+    axes.set_yticks(list(places), [row[0] for row in rows])
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("update rate [% of steps]")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    open_axes(axes)
+    return figure

@@ -1,0 +1,134 @@
+"""Gradients over long distances: profiles, and Proposition 1 measured."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ...plotting import COLOURS, GREY, new_figure, open_axes
+from ...tasks.base import Batch, Task
+from ..gradients import fit_decay, gradient_profile
+from ..jacobians import Jacobians, jacobians, row_growth
+from ..rates import unit_rates
+from ..recording import record
+from .subjects import Subject, Unfit, one_size, timed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SEQUENCES = 16
+REACH = 200
+"""Steps over which Jacobians are multiplied."""
+TRIED = 20
+
+
+def gradients(subjects: Sequence[Subject], _example: int) -> "Figure":
+    """Norm of the loss's gradient by the first layer's states, before and after training.
+
+    Colours are lengths; gated layers are solid, others dashed; dotted is the fitted ρ^{pΔ}.
+    """
+    one_size(subjects)
+    figure = new_figure(7.2, 3.9)
+    panels = figure.subplots(1, 2, sharey=True)
+    lengths = sorted({subject.trained.task.steps for subject in subjects})
+    for axes, title in zip(panels, ("before training", "trained"), strict=True):
+        for subject in subjects:
+            batch = subject.batch(SEQUENCES)
+            model = subject.trained.model if title == "trained" else subject.untrained()
+            norm = gradient_profile(model, batch.x, loss_of(subject.task, batch)).norm[0]
+            distance = torch.arange(len(norm) - 1, -1, -1)
+            rate = unit_rates(record(model, batch.x).layers[0]).mean().item()
+            colour = COLOURS[lengths.index(subject.trained.task.steps) % len(COLOURS)]
+            first, last = _silence(subject)
+            fit = fit_decay(norm, rate, first, last)
+            axes.plot(distance, norm.clamp(min=1e-20), color=colour, linewidth=1.2,
+                      linestyle="-" if subject.gated else "--",
+                      label=f"{subject.label}: p = {rate:.2f}, ρ = {fit.rho:.2f}")  # fmt: skip
+            axes.plot(distance[first:last], fit.at(distance[first:last], rate).clamp(min=1e-20),
+                      color="black", linestyle=":", linewidth=1)  # fmt: skip
+        axes.set_yscale("log")
+        axes.set_xlabel("steps from the state to the end, T − τ")
+        axes.set_title(title)
+        axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+        open_axes(axes)
+    panels[0].set_ylabel("‖∂ℓ/∂h_τ‖, mean of sequences")
+    figure.suptitle(f"Gradient by the states of layer 1, {subjects[0].options['task.name']}")
+    return figure
+
+
+def loss_of(task: Task, batch: Batch) -> Callable[[Tensor], Tensor]:
+    """The loss that is followed back: of copying that of the answer alone, as in the paper."""
+
+    def loss(prediction: Tensor) -> Tensor:
+        recall = task.details(prediction, batch).get("loss of recall")
+        return task.loss(prediction, batch) if recall is None else recall.total / recall.count
+
+    return loss
+
+
+def _silence(subject: Subject) -> tuple[int, int]:
+    """States between the first tenth and the last, or of copying those of the delay."""
+    steps = subject.trained.task.steps
+    symbols = subject.options.get("task.symbols", steps // 10)
+    return symbols, steps - symbols
+
+
+def gradient_seconds(subjects: Sequence[Subject]) -> float:
+    """Tried on a few steps."""
+    total = 0.0
+    for subject in subjects:
+        batch = subject.batch(SEQUENCES)
+        some = batch.x[:, :TRIED]
+        tried = timed(lambda m=subject.trained.model, x=some: gradient_profile(m, x, _square))
+        total += 2 * tried * batch.x.shape[1] / some.shape[1]
+    return total
+
+
+def _square(y: Tensor) -> Tensor:
+    return y.square().mean()
+
+
+def proposition_1(subjects: Sequence[Subject], example: int) -> "Figure":
+    """The constant that Proposition 1 needs, and sensitivities against updates."""
+    figure = new_figure(7.2, 0.3 + 2.9 * len(subjects))
+    grid = figure.subplots(len(subjects), 2, squeeze=False)
+    for (left, right), subject in zip(grid, subjects, strict=True):
+        found = _jacobians(subject, example, REACH)
+        growth = row_growth(found)
+        elapsed = torch.arange(1, len(growth.norm) + 1)
+        for share, style in ((1.0, "-"), (0.5, "--"), (0.0, ":")):
+            name = {1.0: "largest", 0.5: "median", 0.0: "smallest"}[share]
+            left.plot(elapsed, growth.constant.quantile(share, 1).clamp(min=1e-20), style,
+                      color=COLOURS[0], label=f"{name} of all units")  # fmt: skip
+        left.set_yscale("log")
+        left.set_xlabel("elapsed steps, t")
+        left.set_ylabel("C(0, t)")
+        left.set_title(f"{subject.label}: constant for ρ = {growth.rho:.2f}")
+        left.legend()
+        last = growth.count[-1]
+        right.scatter(last, growth.norm[-1].clamp(min=1e-20), 14, color=COLOURS[0], alpha=0.6,
+                      label="units")  # fmt: skip
+        line = torch.arange(int(last.max()) + 1).double()
+        right.plot(line, growth.rho**line, color=GREY, linestyle="--", label="ρ^updates")
+        right.set_yscale("log")
+        right.set_xlabel(f"updates of the unit in {len(elapsed)} steps")
+        right.set_ylabel("‖∂h_t,i/∂h_0‖")
+        right.set_title("sensitivity to the first state")
+        right.legend()
+        open_axes(left)
+        open_axes(right)
+    return figure
+
+
+def _jacobians(subject: Subject, example: int, steps: int) -> Jacobians:
+    if not subject.gated:
+        raise Unfit(f"{subject.path} is a {subject.kind}; Proposition 1 is of layers with gates")
+    x = subject.batch(example + 1).x[example:]
+    return jacobians(subject.trained.model, x, 0, steps)
+
+
+def proposition_seconds(subjects: Sequence[Subject]) -> float:
+    """Tried on a few steps."""
+    few = 3
+    return sum(REACH / few * timed(lambda s=subject: _jacobians(s, 0, few)) for subject in subjects)

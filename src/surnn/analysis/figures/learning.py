@@ -1,0 +1,141 @@
+"""How training went, and how far forecasts reach."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...plotting import COLOURS, GREY, new_figure, open_axes
+from ...tasks.copying import memoryless_loss
+from ...tasks.mackey_glass import VARIANCE, MackeyGlass
+from ..curves import Curve, band, learning_curve
+from ..forecasts import attractor, forecast
+from .subjects import Subject, groups, name_all, need_task
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SERIES = 16
+"""Mackey-Glass series that errors are taken over."""
+
+
+def learning_curves(subjects: Sequence[Subject], _example: int) -> "Figure":
+    """Loss in training, and the metric in validation with chance's line."""
+    figure = new_figure(7.2, 3.1)
+    left, right = figure.subplots(1, 2)
+    task = subjects[0].trained.task
+    for axes, number, kind in ((left, "loss", "train"), (right, task.metric, "valid")):
+        for colour, (label, same) in zip(COLOURS, groups(subjects).items(), strict=False):
+            curves = [learning_curve(subject.path, number, kind) for subject in same]
+            _curve(axes, curves, colour, _of_seeds(label, same))
+        open_axes(axes)
+        axes.set_xlabel("updates")
+        axes.margins(x=0.02)
+    left.set_ylabel("training loss")
+    right.set_ylabel(f"validation {task.metric}")
+    names = {subject.options["task.name"] for subject in subjects}
+    if len(names) == 1 and not task.needs:  # chance may need the data, which this figure does not
+        right.axhline(task.chance, color=GREY, linestyle=":", linewidth=1, label="chance")
+    right.legend()
+    figure.suptitle(", ".join(sorted(names)))
+    return figure
+
+
+def copying_loss(subjects: Sequence[Subject], _example: int) -> "Figure":
+    """Loss of all positions while copying is learned, beside that of one who remembers nothing."""
+    need_task(subjects, "copying")
+    figure = new_figure(5.6, 3.4)
+    axes = figure.add_subplot()
+    for colour, (label, same) in zip(COLOURS, groups(subjects).items(), strict=False):
+        curves = [learning_curve(s.path, "loss of all positions", "valid") for s in same]
+        _curve(axes, curves, colour, _of_seeds(label, same))
+    shapes = {(s.options["task.delay"], s.options["task.symbols"]) for s in subjects}
+    for delay, symbols in sorted(shapes):
+        level = memoryless_loss(delay, symbols)
+        axes.axhline(level, color=GREY, linestyle="--", linewidth=1)
+        axes.annotate(f"memoryless, delay {delay}: {level:.4f}", (0.99, level), (0, 3),
+                      xycoords=("axes fraction", "data"), textcoords="offset points",
+                      ha="right", va="bottom", fontsize=8, color=GREY)  # fmt: skip
+    axes.set_yscale("log")
+    axes.set_xlabel("updates")
+    axes.set_ylabel("validation loss, all positions [nats]")
+    axes.set_title("Copying Memory")
+    axes.margins(x=0.02)
+    open_axes(axes)
+    axes.legend(loc="lower left")
+    return figure
+
+
+def forecast_horizon(subjects: Sequence[Subject], _example: int) -> "Figure":
+    """Test error against how far ahead, beside that of one who always says the mean."""
+    need_task(subjects, "mackey_glass")
+    name_all(subjects, "task.horizons")
+    figure = new_figure(5.6, 3.4)
+    axes = figure.add_subplot()
+    errors: dict[str, dict[int, list[float]]] = {}
+    for subject in subjects:
+        task: MackeyGlass = subject.task  # type: ignore[assignment]
+        found = forecast(subject.trained.model, task, subject.batch(SERIES, "test"))
+        mine = errors.setdefault(subject.label, {})
+        for horizon, error in zip(found.horizons, found.error.tolist(), strict=True):
+            mine.setdefault(horizon, []).append(error)
+    for colour, (label, by_horizon) in zip(COLOURS, errors.items(), strict=False):
+        horizons = sorted(by_horizon)
+        values = [torch.tensor(by_horizon[h]) for h in horizons]
+        means = torch.stack([v.mean() for v in values])
+        spread = torch.stack([v.std(correction=0) for v in values])
+        axes.plot(horizons, means, "o-", color=colour, markersize=4, label=label)
+        if max(len(v) for v in values) > 1:
+            axes.fill_between(horizons, means - spread, means + spread, color=colour, alpha=0.2)
+    axes.axhline(VARIANCE, color=GREY, linestyle=":", linewidth=1, label="always the mean")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("steps ahead")
+    axes.set_ylabel("test mean square error")
+    axes.set_title("Mackey-Glass, forecast of unseen trajectories")
+    open_axes(axes)
+    axes.legend()
+    return figure
+
+
+def attractors(subjects: Sequence[Subject], example: int) -> "Figure":
+    """Forecasts in the plane of x(t) and x(t - 17), over what really came."""
+    need_task(subjects, "mackey_glass")
+    name_all(subjects, "task.horizons")
+    found = []
+    for subject in subjects:
+        task: MackeyGlass = subject.task  # type: ignore[assignment]
+        found.append(forecast(subject.trained.model, task, subject.batch(example + 1, "test")))
+    columns = max(len(f.horizons) for f in found)
+    figure = new_figure(0.6 + 2.1 * columns, 0.5 + 2.0 * len(found))
+    grid = figure.subplots(len(found), columns, squeeze=False, sharex=True, sharey=True)
+    for row, subject, shown, colour in zip(grid, subjects, found, COLOURS, strict=False):
+        for axes, horizon, k in zip(row, shown.horizons, range(columns), strict=False):
+            axes.plot(*attractor(shown.true[example, :, k]), color="#bbbbbb", linewidth=0.6,
+                      label="true")  # fmt: skip
+            axes.plot(*attractor(shown.made[example, :, k]), color=colour, linewidth=0.6,
+                      label="forecast")  # fmt: skip
+            axes.set_title(f"{horizon} steps ahead")
+            open_axes(axes, grid=False)
+        for axes in row[len(shown.horizons) :]:
+            axes.set_visible(False)
+        row[0].set_ylabel(f"{subject.label}\nx(t)")
+        row[0].legend(loc="lower right", handlelength=1.2)
+    for axes in grid[-1]:
+        axes.set_xlabel("x(t − 17)")
+    return figure
+
+
+def _of_seeds(label: str, same: Sequence[Any]) -> str:
+    return label if len(same) == 1 else f"{label} ({len(same)} seeds)"
+
+
+def _curve(axes: "Axes", curves: Sequence[Curve], colour: str, label: str) -> None:
+    found = band(curves)
+    marker = "o" if len(found.step) < 3 else None
+    axes.plot(found.step, found.mean, color=colour, label=label, marker=marker, markersize=4)
+    if len(curves) > 1:
+        low, high = found.mean - found.deviation, found.mean + found.deviation
+        axes.fill_between(found.step, low, high, color=colour, alpha=0.2, linewidth=0)

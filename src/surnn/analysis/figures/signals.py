@@ -1,0 +1,95 @@
+"""Where gates that see the input spend their updates."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ...plotting import COLOURS, new_figure, open_axes
+from ...tasks.base import Batch, Values
+from ..changes import open_share, rate_by_change
+from .subjects import Subject, Unfit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SEQUENCES = 16
+SHOWN = 1200
+"""Steps of the trace."""
+
+
+def updates_on_signal(subjects: Sequence[Subject], example: int) -> "Figure":
+    """A trace with its updates marked, and the rate against how much the input changes.
+
+    Shaded: what the task calls an event (a beat, a digit), if it does.
+    """
+    (subject,) = subjects
+    if not isinstance(subject.trained.task.input, Values):
+        raise Unfit(f"{subject.options['task.name']} reads tokens; this figure is of signals")
+    batch = subject.batch(max(SEQUENCES, example + 1))
+    layers = subject.selective(subject.record(batch))
+    end = min(SHOWN, batch.x.shape[1])
+    figure = new_figure(7.2, 4.6)
+    trace, rates, below = figure.subplots(3, 1, height_ratios=(2.2, 1.2, 2))
+    rates.sharex(trace)
+    shares = [open_share(layer) for layer in layers]
+    _trace(trace, batch.x[example, :end], shares[0][example, :end])
+    for colour, layer, share in zip(COLOURS, layers, shares, strict=False):
+        rates.plot(torch.arange(1, end + 1), 100 * share[example, :end], color=colour,
+                   linewidth=0.8, label=layer.name)  # fmt: skip
+        found = rate_by_change(layer, batch.x, batch.lengths)
+        below.plot(found.change, 100 * found.rate, "o-", color=colour, markersize=4,
+                   label=f"{layer.name}, {100 * share.mean():.1f} % in all")  # fmt: skip
+    _events(subject, batch, example, end, (trace, rates))
+    rates.set_ylabel("open [%]")
+    rates.set_xlabel("step")
+    rates.set_xlim(0.5, end + 0.5)
+    below.set_xlabel("change of the input, |x_t − x_{t−1}| (tenths of all steps)")
+    below.set_ylabel("updates [% of units]")
+    below.set_ylim(bottom=0)
+    for axes in (trace, rates, below):
+        open_axes(axes, grid=axes is below)
+    trace.tick_params(labelbottom=False)
+    below.legend()
+    trace.set_title(f"{subject.label} on {subject.options['task.name']}")
+    return figure
+
+
+def _trace(axes: "Axes", x: Tensor, share: Tensor) -> None:
+    steps = torch.arange(1, len(x) + 1)
+    if x.shape[-1] > 4:  # a picture of many features, and the updates as ticks above it
+        extent = (0.5, len(x) + 0.5, 0, x.shape[-1])
+        axes.imshow(x.T.numpy(), aspect="auto", origin="lower", cmap="gray_r", extent=extent,
+                    interpolation="nearest")  # fmt: skip
+        axes.set_ylabel("features")
+        height, top = x.shape[-1], x.shape[-1]
+    else:
+        axes.plot(steps, x, color="#999999", linewidth=0.8)
+        axes.set_ylabel("input")
+        height = float(x.max() - x.min()) or 1.0
+        top = float(x.max())
+    # Ticks as long as the share of units that update: what the eye adds up to a density.
+    axes.vlines(steps, top + 0.08 * height, top + (0.08 + 0.25 * share) * height,
+                color=COLOURS[0], linewidth=0.8)  # fmt: skip
+    axes.annotate("updates of layer 1", (0.005, 0.99), xycoords="axes fraction", va="top",
+                  fontsize=7.5, color=COLOURS[0])  # fmt: skip
+    axes.set_ylim(top=top + 0.5 * height)
+
+
+def _events(
+    subject: Subject, batch: Batch, example: int, end: int, panels: Sequence["Axes"]
+) -> None:
+    """Shade the steps of the task's first kind."""
+    kinds = subject.trained.task.kinds
+    if batch.kinds is None or not kinds:
+        return
+    inside = (batch.kinds[example, :end] == 0).int()
+    change = torch.cat((inside[:1], inside.diff(), -inside[-1:]))
+    starts, ends = (change > 0).nonzero().flatten(), (change < 0).nonzero().flatten()
+    for axes in panels:
+        for index, (a, b) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            axes.axvspan(a + 0.5, b + 0.5, color=COLOURS[1], alpha=0.25, linewidth=0,
+                         label=kinds[0] if index == 0 else None)  # fmt: skip
+    panels[1].legend(loc="upper right", ncols=3)

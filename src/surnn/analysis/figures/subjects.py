@@ -1,0 +1,159 @@
+"""Runs as figures see them: model, batches, recordings, and what to call them."""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...config import OURS
+from ...models import SequenceModel
+from ...runs import RunFolder, flat
+from ...tasks.base import Batch, Split
+from ...trained import Trained, load
+from ..recording import LayerRecord, Recording, record
+
+CPU = torch.device("cpu")
+KINDS = {
+    "sugru": "SuGRU", "sulstm": "SuLSTM", "surnn": "SuRNN", "susnn": "SuSNN", "gru": "GRU",
+    "lstm": "LSTM", "rnn": "RNN", "mingru": "minGRU", "s4d": "S4D", "transformer": "Transformer",
+}  # fmt: skip
+
+
+class Unfit(Exception):
+    """A run that a figure cannot be made of, and why."""
+
+
+class Subject:
+    """A run, loaded bit by bit as a figure asks for it.
+
+    Args:
+        path: its folder.
+        checkpoint: which weights.
+        data: folder with data sets, looked in first.
+    """
+
+    def __init__(self, path: Path, checkpoint: str = "best", data: Path | None = None) -> None:
+        self.path, self.checkpoint, self.data = path, checkpoint, data
+        self.label = path.name
+
+    @cached_property
+    def trained(self) -> Trained:
+        """Model, task, configuration."""
+        return load(self.path, self.checkpoint)
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """Every choice of the run, by name."""
+        return flat(RunFolder.open(self.path).config())
+
+    @property
+    def kind(self) -> str:
+        """What is trained, as people write it."""
+        return KINDS[self.options["model.kind"]]
+
+    @property
+    def gated(self) -> bool:
+        """Whether it is one of surnn's."""
+        return self.options["model.kind"] in OURS
+
+    @cached_property
+    def task(self) -> Any:
+        """With its data."""
+        self.trained.task.prepare(CPU, self.data)
+        return self.trained.task
+
+    def batch(self, size: int, split: Split = "valid") -> Batch:
+        """The first sequences of a split."""
+        return self.task.batch(split, 0, size, 0, CPU)
+
+    def record(self, batch: Batch) -> Recording:
+        """The trained model on a batch."""
+        return record(self.trained.model, batch.x, batch.lengths)
+
+    def untrained(self) -> SequenceModel:
+        """The model as it was before its first update."""
+        config, task = self.trained.config, self.trained.task
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.train.seed)
+            model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
+        return model.eval()
+
+    def selective(self, recording: Recording) -> tuple[LayerRecord, ...]:
+        """The layers that have gates."""
+        layers = tuple(layer for layer in recording.layers if layer.granularity != "none")
+        if not layers:
+            raise Unfit(f"{self.path} is a {self.kind}, which has no gates to look at")
+        return layers
+
+
+def need_task(subjects: Sequence[Subject], *names: str) -> None:
+    """Refuse runs of other tasks."""
+    for subject in subjects:
+        if subject.options["task.name"] not in names:
+            raise Unfit(
+                f"this figure is of {' or '.join(names)}, and {subject.path} was trained on "
+                f"{subject.options['task.name']}"
+            )
+
+
+def one_size(subjects: Sequence[Subject]) -> None:
+    """Refuse batches of several lengths."""
+    for subject in subjects:
+        if subject.options.get("task.variable"):
+            raise Unfit(f"{subject.path} has sequences of unequal length; this figure needs one")
+
+
+def name_all(subjects: Sequence[Subject], *but: str) -> None:
+    """Label runs by what tells them apart: kind, options of the task, and others if need be.
+
+    Seeds do not count, nor options in ``but``: runs that differ in nothing else have one label.
+    """
+    known = {name for subject in subjects for name in subject.options}
+    different = [
+        name for name in sorted(known)
+        if name not in ("model.kind", "train.seed", "train.device", *but)
+        and len({repr(subject.options.get(name)) for subject in subjects}) > 1
+    ]  # fmt: skip
+    named = [name for name in different if name.startswith("task.")]
+    for part in ("model.", "gate.", "train."):
+        _label(subjects, named)
+        alike = _alike(subjects)
+        named += [
+            name for name in different if name.startswith(part)
+            and any(len({repr(s.options.get(name)) for s in same}) > 1 for same in alike)
+        ]  # fmt: skip
+    _label(subjects, named)
+
+
+def groups(subjects: Sequence[Subject]) -> dict[str, list[Subject]]:
+    """Runs of one label together: seeds of the same thing."""
+    found: dict[str, list[Subject]] = {}
+    for subject in subjects:
+        found.setdefault(subject.label, []).append(subject)
+    return found
+
+
+def _alike(subjects: Sequence[Subject]) -> list[list[Subject]]:
+    return list(groups(subjects).values())
+
+
+def _label(subjects: Sequence[Subject], names: Sequence[str]) -> None:
+    for subject in subjects:
+        told = [f"{name.split('.')[-1].replace('_', ' ')} {_short(subject.options.get(name))}"
+                for name in names if subject.options.get(name) is not None]  # fmt: skip
+        subject.label = ", ".join((subject.kind, *told))
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """Seconds that a call takes, the second time: the first of all takes longer."""
+    call()
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin

@@ -1,0 +1,94 @@
+"""Draw a figure of one or several runs.
+
+surnn plot list                                          all figures
+surnn plot gate-raster runs/copying/2026-01-31-120000
+surnn plot gradients RUN RUN RUN --out gradients.svg
+surnn plot run-time results/gpu_bench                    of a benchmark's folder
+
+The numbers behind them are functions of surnn.analysis.
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..cli import CommandError, suggestion
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ..analysis.figures import Plot, Subject
+
+HELP = "draw a figure of runs"
+ENDINGS = (".png", ".svg", ".pdf")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``surnn plot``."""
+    parser.add_argument("name", metavar="NAME", help="which figure; see surnn plot list")
+    parser.add_argument("runs", type=Path, nargs="*", metavar="RUN", help="a run's folder")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="png, svg or pdf (default: NAME.png)"
+    )
+    parser.add_argument("--checkpoint", choices=("best", "last", "previous"), default="best")
+    parser.add_argument(
+        "--example", type=int, default=0, metavar="N", help="which sequence is shown (default: 0)"
+    )
+    parser.add_argument("--data", type=Path, help="folder with data sets")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Say how long it will take, draw, write."""
+    from ..analysis.figures import PLOTS, BenchmarkPlot, Subject, Unfit  # noqa: PLC0415 (torch)
+    from ..plotting import NoMatplotlib, styled  # noqa: PLC0415
+    from ..runs import RunError  # noqa: PLC0415
+
+    if arguments.name == "list":
+        width = max(map(len, PLOTS))
+        print("\n".join(f"{name:{width}}  {plot.about}" for name, plot in PLOTS.items()))
+        return
+    if arguments.name not in PLOTS:
+        hint = suggestion(arguments.name, PLOTS, "surnn plot list shows all")
+        raise CommandError(f"there is no figure {arguments.name!r}; {hint}")
+    plot = PLOTS[arguments.name]
+    out = arguments.out or Path(f"{arguments.name}.png")
+    if out.suffix not in ENDINGS:
+        raise CommandError(f"{out} must end in {', '.join(ENDINGS)}")
+    if arguments.example < 0:
+        raise CommandError(f"--example counts from 0, got {arguments.example}")
+    try:
+        with styled():
+            if isinstance(plot, BenchmarkPlot):
+                figure = plot.draw(_only(arguments.runs, arguments.name, "a benchmark's folder"))
+            else:
+                if not plot.several:
+                    _only(arguments.runs, arguments.name, "one run")
+                subjects = [
+                    Subject(path, arguments.checkpoint, arguments.data) for path in arguments.runs
+                ]
+                figure = _draw(arguments.name, plot, subjects, arguments.example)
+            out.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(out, dpi=130)
+    except (NoMatplotlib, Unfit, RunError, OSError) as error:
+        raise CommandError(str(error)) from error
+    print(f"wrote {out}")
+
+
+def _draw(name: str, plot: "Plot", subjects: "list[Subject]", example: int) -> "Figure":
+    from ..analysis.figures import name_all  # noqa: PLC0415 (torch)
+    from .show import duration  # noqa: PLC0415 (rich)
+
+    if not subjects:
+        raise CommandError(f"of which runs? For example: surnn plot {name} runs/copying/...")
+    name_all(subjects)
+    seconds = plot.seconds(subjects)
+    about = f"about {duration(seconds)}" if seconds > 2 else "a moment"
+    runs = "1 run" if len(subjects) == 1 else f"{len(subjects)} runs"
+    print(f"{name} of {runs}: this will take {about}", flush=True)
+    return plot.draw(subjects, example)
+
+
+def _only(runs: list[Path], name: str, what: str) -> Path:
+    if len(runs) != 1:
+        raise CommandError(f"{name} is of {what}, got {len(runs)}: surnn plot {name} FOLDER")
+    return runs[0]
