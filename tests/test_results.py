@@ -1,0 +1,80 @@
+"""RESULTS.md is made from records, and is up to date."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from surnn.recipes import RECIPES
+from surnn.runs import RunFolder, config_to_dict
+
+ROOT = Path(__file__).resolve().parent.parent
+_spec = importlib.util.spec_from_file_location("results", ROOT / "tools" / "results.py")
+assert _spec is not None
+assert _spec.loader is not None
+results = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(results)
+
+
+def finished_run(path, seed, accuracy, steps=50):
+    config = config_to_dict(RECIPES["copying-1000"]())
+    config["train"] |= {"seed": seed, "steps": steps}
+    folder = RunFolder.create(path, config)
+    folder.log(kind="train", step=50, loss=1.0, seconds=12.0)
+    metrics = {"accuracy": accuracy, "update_rate": [0.1, 0.3]}
+    what = {"split": "test", "checkpoint": "best", "step": 50}
+    folder.evaluated(**what, overrides={"task.delay": 7}, metrics={"accuracy": 0.25})
+    folder.evaluated(**what, overrides={}, metrics=metrics)
+    return path
+
+
+@pytest.fixture
+def rows(tmp_path):
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "not_run.json").write_text('{"copying-5000": "not run: too long"}')
+    return tmp_path / "rows"
+
+
+def test_a_row_is_mean_and_deviation_over_its_seeds(tmp_path, rows):
+    runs = [finished_run(tmp_path / f"run{seed}", seed, 0.9 + seed / 50) for seed in (0, 1)]
+    results.add("copying-1000", runs, rows)
+    record = json.loads((rows / "copying-1000" / "record.json").read_text())
+    assert record["test"] == [0.9, 0.92]
+    assert record["update_rate"] == pytest.approx(0.2)
+    assert (record["seeds"], record["updates"], record["seconds"]) == ([0, 1], [50] * 2, [12] * 2)
+    kept = rows / "copying-1000" / "seed1" / "metrics.jsonl"
+    assert kept.read_text() == (runs[1] / "metrics.jsonl").read_text()
+    page = results.page(rows)
+    assert "**0.9100 ± 0.0141 (2 seeds)**" in page
+    assert "20.0% of steps | 50 of 3,000 updates, 12 s" in page
+    assert "copying-1000, seed1, accuracy 0.25 with task.delay 7" in page
+
+
+def test_a_seed_that_is_run_again_takes_its_place(tmp_path, rows):
+    results.add("copying-1000", [finished_run(tmp_path / "before", 0, 0.5)], rows)
+    results.add("copying-1000", [finished_run(tmp_path / "after", 0, 0.75)], rows)
+    assert "**0.7500 (one seed)**" in results.page(rows)
+
+
+def test_what_was_not_run_says_so_and_why(rows):
+    page = results.page(rows)
+    assert "| copying-5000 | Figure 2b, GRU with the gate |  | not run: too long |" in page
+    assert page.count("not run") == len(RECIPES)
+
+
+def test_untested_and_unlike_runs_are_refused(tmp_path, rows):
+    folder = RunFolder.create(tmp_path / "new", config_to_dict(RECIPES["copying-1000"]()))
+    with pytest.raises(SystemExit, match=r"has not been tested: surnn eval .*new --split test"):
+        results.add("copying-1000", [folder.path], rows)
+    with pytest.raises(SystemExit, match="there is no recipe 'copying'"):
+        results.add("copying", [folder.path], rows)
+    runs = [finished_run(tmp_path / f"run{seed}", seed, 0.9, steps=50 + seed) for seed in (0, 1)]
+    with pytest.raises(SystemExit, match="not of one configuration"):
+        results.add("copying-1000", runs, rows)
+
+
+def test_the_page_is_up_to_date():
+    assert (ROOT / "RESULTS.md").read_text() == results.page(ROOT / "results" / "rows"), (
+        "python tools/results.py write"
+    )

@@ -1,0 +1,184 @@
+"""The rows of RESULTS.md: what was run is kept in results/rows/, and the page is made from that.
+
+    surnn reproduce psmnist --seeds 0,1,2 --out runs/psmnist
+    python tools/results.py add psmnist runs/psmnist-seed*     # keep the records, not the weights
+    python tools/results.py write                              # RESULTS.md
+    python tools/results.py check                              # is RESULTS.md what write makes?
+
+A row is a recipe. Its folder holds, for each seed, the run's configuration, environment, metrics
+and evaluations as they were written, and record.json, a summary of all seeds.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from surnn.models import SequenceModel
+from surnn.recipes import RECIPES, Recipe
+from surnn.runs import RunFolder, config_from_dict
+from surnn.tasks import load_task
+from surnn.versions import commit
+
+ROOT = Path(__file__).resolve().parent.parent
+KEPT = ("config.json", "environment.json", "metrics.jsonl", "evaluations.jsonl", "resumed.jsonl")
+NOT_RUN = "not run: no GPU time yet"
+
+
+# ---------------------------------------------------------------------------- records
+
+
+def add(row: str, runs: list[Path], rows: Path) -> None:
+    """Keep the records of tested runs of a recipe, in place of those of the same seeds."""
+    if row not in RECIPES:
+        raise SystemExit(f"there is no recipe {row!r}; see surnn list recipes")
+    for path in runs:
+        folder = RunFolder.open(path)
+        if not any(is_result(line) for line in folder.evaluations()):
+            raise SystemExit(f"{path} has not been tested: surnn eval {path} --split test")
+        kept = rows / row / f"seed{folder.config()['train']['seed']}"
+        shutil.rmtree(kept, ignore_errors=True)
+        kept.mkdir(parents=True)
+        for name in KEPT:
+            if (path / name).exists():
+                shutil.copyfile(path / name, kept / name)
+    record = summary(RECIPES[row], sorted((rows / row).glob("seed*")))
+    (rows / row / "record.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def is_result(line: dict[str, Any]) -> bool:
+    """The best weights on the whole test split of the task they were trained for."""
+    return (line["split"], line["checkpoint"], line["overrides"]) == ("test", "best", {})
+
+
+def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
+    """A row in numbers. All seeds must be of one configuration."""
+    configs = [json.loads((seed / "config.json").read_text()) for seed in seeds]
+    numbers = [config["train"].pop("seed") for config in configs]
+    if any(config != configs[0] for config in configs):
+        raise SystemExit(f"{seeds[0].parent}: these seeds are not of one configuration")
+    config = config_from_dict(RunFolder.open(seeds[0]).config())
+    task, full = config.task, recipe()
+    tested, others, updates, seconds = [], [], [], []
+    for seed in seeds:
+        folder = RunFolder.open(seed)
+        evaluations, lines = folder.evaluations(), folder.metrics()
+        tested.append(next(line["metrics"] for line in evaluations if is_result(line)))
+        others += [
+            {"seed": seed.name, **line["overrides"], task.metric: line["metrics"][task.metric]}
+            for line in evaluations
+            if line["split"] == "test" and line["checkpoint"] == "best" and line["overrides"]
+        ]
+        trained = [line for line in lines if line["kind"] == "train"]
+        if not trained:
+            raise SystemExit(f"{seed}: nothing is logged of its training; it was too short")
+        updates.append(trained[-1]["step"])
+        seconds.append(trained[-1]["seconds"])
+    model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
+    environment = RunFolder.open(seeds[0]).environment()
+    rates = [rate for found in tested for rate in found.get("update_rate", [])]
+    return {
+        "recipe": recipe.name, "task": task.name, "metric": task.metric, "paper": recipe.paper,
+        "seeds": numbers, "test": [found[task.metric] for found in tested],
+        "elsewhere": others, "parameters": sum(p.numel() for p in model.parameters()),
+        "update_rate": statistics.fmean(rates) if rates else None,
+        "updates": updates, "updates_of_the_full_recipe": full.train.steps, "seconds": seconds,
+        "device": environment["device"], "torch": environment["torch"],
+        "commit": environment["commit"] or commit(), "command": environment["command"],
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------------------- the page
+
+
+def page(rows: Path) -> str:
+    """RESULTS.md."""
+    reasons = json.loads((rows / "not_run.json").read_text())
+    told = [
+        "# Results",
+        "",
+        "Made by `python tools/results.py write` from the records in `results/rows/`, which hold",
+        "each run's configuration, environment, metrics and evaluations. The best weights of",
+        "validation, on the test set, once. ± is the standard deviation over seeds.",
+    ]
+    for family in dict.fromkeys(recipe().task.name for recipe in RECIPES.values()):
+        recipes = [recipe for recipe in RECIPES.values() if recipe().task.name == family]
+        told += ["", f"## {family}", "", *head(load_task(family).metric)]
+        told += [line(recipe, rows / recipe.name / "record.json", reasons) for recipe in recipes]
+        for recipe in recipes:
+            told += notes(rows / recipe.name / "record.json")
+    return "\n".join(told) + "\n"
+
+
+def head(metric: str) -> list[str]:
+    names = ("recipe", "the paper's", "paper", f"{metric}, ours", "parameters", "updates at",
+             "training", "on", "command")  # fmt: skip
+    return [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+
+
+def line(recipe: Recipe, record: Path, reasons: dict[str, str]) -> str:
+    """A row of a table."""
+    theirs = "" if recipe.paper is None else f"{recipe.paper:.4g}"
+    called = ", ".join(part for part in (recipe.where, recipe.called) if part)
+    if not record.exists():
+        reason = reasons.get(recipe.name, NOT_RUN)
+        return f"| {recipe.name} | {called} | {theirs} | {reason} | | | | | |"
+    found = json.loads(record.read_text())
+    least, most = min(found["updates"]), max(found["updates"])
+    done = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    if most < found["updates_of_the_full_recipe"]:
+        done += f" of {found['updates_of_the_full_recipe']:,}"
+    rate = "" if found["update_rate"] is None else f"{found['update_rate']:.1%} of steps"
+    ours = [
+        f"**{spread(found['test'])}**", f"{found['parameters']:,}", rate,
+        f"{done} updates, {statistics.fmean(found['seconds']):.0f} s", found["device"],
+        f"`{found['command']}`",
+    ]  # fmt: skip
+    return f"| {recipe.name} | {called} | {theirs} | {' | '.join(ours)} |"
+
+
+def notes(record: Path) -> list[str]:
+    """What the same weights do on other versions of the task."""
+    if not record.exists():
+        return []
+    found = json.loads(record.read_text())
+    return [
+        f"\n{found['recipe']}, {other.pop('seed')}, "
+        + f"{found['metric']} {other.pop(found['metric']):.4g} with "
+        + ", ".join(f"{name} {value}" for name, value in other.items())
+        for other in found["elsewhere"]
+    ]
+
+
+def spread(values: list[float]) -> str:
+    """Mean, and deviation where there are several."""
+    if len(values) == 1:
+        return f"{values[0]:.4f} (one seed)"
+    mean, deviation = statistics.fmean(values), statistics.stdev(values)
+    return f"{mean:.4f} ± {deviation:.4f} ({len(values)} seeds)"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The rows of RESULTS.md.")
+    parser.add_argument("--rows", type=Path, default=ROOT / "results" / "rows")
+    parser.add_argument("--page", type=Path, default=ROOT / "RESULTS.md")
+    commands = parser.add_subparsers(dest="command", required=True)
+    adding = commands.add_parser("add", help="keep the records of runs")
+    adding.add_argument("row", help="name of the recipe")
+    adding.add_argument("runs", type=Path, nargs="+")
+    commands.add_parser("write", help="make RESULTS.md")
+    commands.add_parser("check", help="whether RESULTS.md is what write would make")
+    arguments = parser.parse_args()
+    if arguments.command == "add":
+        add(arguments.row, arguments.runs, arguments.rows)
+    elif arguments.command == "write":
+        arguments.page.write_text(page(arguments.rows))
+    elif arguments.page.read_text() != page(arguments.rows):
+        sys.exit(f"{arguments.page.name} is not up to date: python tools/results.py write")
+
+
+if __name__ == "__main__":
+    main()
