@@ -6,6 +6,7 @@ import re
 import pytest
 
 from surnn.cli import main
+from surnn.commands import reproduce
 from surnn.config import GateConfig, ModelConfig, RunConfig
 from surnn.recipes import RECIPES
 from surnn.recipes.base import Recipe
@@ -42,7 +43,7 @@ def test_reproduce_in_a_budget(tiny, tmp_path, capsys, arguments):
     out = ["--out", str(tmp_path / "run"), *SHORT]
     assert main(["reproduce", *arguments, *out]) == 0
     config = config_of(tmp_path / "run")
-    assert (config["task"]["delay"], config["train"]["minutes"]) == (5, 10.0)
+    assert (config["task"]["delay"], config["train"]["minutes"]) == (5, 9.0)  # and the test
     told = capsys.readouterr().out
     assert "tiny: A tiny run. In the paper: suTiny, Table 9, 0.5." in told
     assert "smaller, to fit the budget: delay 5 instead of 9" in told
@@ -68,6 +69,16 @@ def test_the_test_is_told_beside_the_paper(tiny, tmp_path, capsys):
     assert main(["reproduce", "tiny", *out]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == f"test accuracy {accuracy_of(tmp_path / 'run'):.4g} (paper 0.5, chance 0.125)"
+
+
+def test_a_budget_cuts_the_test(tiny, tmp_path, capsys, monkeypatch):
+    """As training is cut: what would not end in time is told of a part of the set."""
+    monkeypatch.setattr(reproduce, "FOR_TEST", 0.0)
+    out = ["--out", str(tmp_path / "run"), "--budget", "10min", *SHORT]
+    assert main(["reproduce", "tiny", *out]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    wanted = f"test accuracy {accuracy_of(tmp_path / 'run'):.4g} on 250 of 1000 sequences (paper"
+    assert last.startswith(wanted)
 
 
 def test_seeds_one_after_another(tiny, tmp_path, capsys):

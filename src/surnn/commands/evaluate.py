@@ -10,7 +10,9 @@ What was found is kept in RUN/evaluations.jsonl.
 
 import argparse
 import json
+import math
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -75,9 +77,11 @@ def judge(
     device: str = "auto",
     data: Path | None = None,
     batch: int | None = None,
+    seconds: float = math.inf,
 ) -> tuple[dict[str, Any], dict[str, Any], str]:
     """A run on a split of its task, or of what ``change`` makes of that; on record in its folder.
 
+    After so many ``seconds`` no other batch is begun, and the numbers are of a part of the split.
     Gives what was evaluated, what was found, and the name of the metric.
     """
     from ..distributed import World  # noqa: PLC0415 (torch)
@@ -94,10 +98,12 @@ def judge(
         # The clock stays the one that was trained, whatever the length is now.
         check_fit(trained, task, changed)
         task.prepare(place, data)
+        end = time.perf_counter() + seconds
         with float32_products(place, train.tf32):
             found = evaluate(
-                model, task, split, batch or train.batch, place, precision=train.precision
-            )
+                model, task, split, batch or train.batch, place, precision=train.precision,
+                go_on=lambda: time.perf_counter() < end,
+            )  # fmt: skip
     except (RunError, ValueError) as error:
         raise CommandError(str(error)) from error
     what = {"split": split, "checkpoint": checkpoint, "step": step}

@@ -158,6 +158,11 @@ def describe(values: dict[str, Any]) -> str:
     return "  ".join(words)
 
 
+def part(found: dict[str, Any]) -> str:
+    """What numbers are of, if not of the whole set."""
+    return f" on {found['sequences']} of {found['of']} sequences" if "of" in found else ""
+
+
 def duration(seconds: float) -> str:
     """'45 s', '3 min 20 s', '2 h 5 min'."""
     if seconds == float("inf"):

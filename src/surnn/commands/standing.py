@@ -9,6 +9,7 @@ from ..config import RunConfig, TrainConfig
 from ..runs import RunFolder
 from ..schedule import time_used
 from ..tasks.base import Task
+from .show import part
 
 
 class Standing(NamedTuple):
@@ -72,8 +73,7 @@ def in_words(best: dict[str, Any] | None, task: Task) -> str:
     """The best validation."""
     if best is None:
         return "none yet"
-    part = f" on {best['sequences']} of {best['of']} sequences" if "of" in best else ""
-    return f"best {task.metric} {best[task.metric]:.4g}{part} (update {best['step']})"
+    return f"best {task.metric} {best[task.metric]:.4g}{part(best)} (update {best['step']})"
 
 
 def what_next(path: Path, status: str, more: str, process: str = "") -> Iterator[tuple[str, str]]:

@@ -61,9 +61,12 @@ def fresh_path(name: str) -> Path:
 
 
 def _create(path: Path, trainer: "Trainer") -> "RunFolder":
-    from ..runs import RunFolder, config_to_dict  # noqa: PLC0415 (torch)
+    from ..runs import RunFolder, config_to_dict, write_atomically  # noqa: PLC0415 (torch)
 
-    return RunFolder.create(path, config_to_dict(trainer.config), data=trainer.data)
+    folder = RunFolder.create(path, config_to_dict(trainer.config), data=trainer.data)
+    for name, text in trainer.task.files().items():
+        write_atomically(path / name, text)
+    return folder
 
 
 def fit(
@@ -123,15 +126,15 @@ def describe(trainer: "Trainer") -> str:
 
 
 def _tell(trainer: "Trainer", result: dict[str, Any]) -> None:
-    from .show import say  # noqa: PLC0415 (rich)
+    from .show import part, say  # noqa: PLC0415 (rich)
     from .standing import ending, what_next  # noqa: PLC0415
 
     metric = trainer.task.metric
     if result:
-        told = f"valid {metric} {result[metric]:.4g}"
-        if "of" in result:
-            told += f" on {result['sequences']} of {result['of']} sequences"
-        say(told + (f", best {trainer.best:.4g}" if trainer.best is not None else ""))
+        say(
+            f"valid {metric} {result[metric]:.4g}{part(result)}"
+            + (f", best {trainer.best:.4g}" if trainer.best is not None else "")
+        )
     if trainer.folder is not None:
         path = trainer.folder.path
         say(f"kept in {path}")
