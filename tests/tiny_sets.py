@@ -141,6 +141,13 @@ def write_mitbih(folder: Path) -> dict[str, tuple[np.ndarray, list[tuple[int, st
     return written
 
 
+def article(lines: int) -> str:
+    """As WikiText's: a title, and lines with spaces around every word."""
+    words = ("the", "caf\u00e9", "of", "Wiki", "@-@", "text", ",")
+    text = [" ".join(words[(i * k) % 7] for k in range(1, 6)) for i in range(1, lines)]
+    return " = Title = \n" + "".join(f" {line} . \n" for line in text)
+
+
 @pytest.fixture
 def data(tmp_path, monkeypatch) -> Path:
     """All sets, tiny. (Those whose size is part of their definition are defined smaller.)"""
@@ -152,6 +159,11 @@ def data(tmp_path, monkeypatch) -> Path:
     write_mitbih(tmp_path)
     with zipfile.ZipFile(tmp_path / "enwik8.zip", "w") as archive:
         archive.writestr("enwik8", bytes(i % 251 for i in range(1000)))
+    for version in ("103", "2"):
+        with zipfile.ZipFile(tmp_path / f"wikitext-{version}-raw-v1.zip", "w") as archive:
+            for split, lines in (("train", 40), ("valid", 4), ("test", 4)):
+                archive.writestr(f"wikitext-{version}-raw/wiki.{split}.raw", article(lines))
+    (tmp_path / "book.txt").write_text(article(60))
     monkeypatch.setattr(texts, "ENWIK8_SIZE", 1000)
     monkeypatch.setattr(enwik8_task, "ENDS", {"train": 900, "valid": 950, "test": 1000})
     monkeypatch.setenv("SURNN_CACHE", str(tmp_path / "nothing"))
@@ -161,6 +173,9 @@ def data(tmp_path, monkeypatch) -> Path:
 
 OPTIONS = {
     "enwik8": {"context": 16},
+    "wikitext103": {"context": 16, "tokens": "bytes"},
+    "wikitext2": {"context": 16, "tokens": "bytes"},
+    "text_file": {"context": 16, "path": "book.txt"},
     "ecg_beats": {"window": 500},
     "spoken_digits": {"seconds": 0.5},
     "lra_text": {"max_length": 32},

@@ -5,6 +5,7 @@ All sums stay on the device and are read once, at the end.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from .distributed import World
 from .layers import SelectiveLayer
 from .layers.sequence import reverse
-from .models import SequenceModel
+from .models import SequenceModel, StreamState
 from .tasks.base import Batch, Score, Split, Task
 
 
@@ -56,7 +57,7 @@ class GateWatch:
         def count(module: nn.Module, inputs: Any, output: Any) -> None:
             if self.batch is None:
                 return
-            x, _, lengths, kinds = self.batch
+            x, lengths, kinds = self.batch.x, self.batch.lengths, self.batch.kinds
             lengths = None if lengths is None else lengths.flatten()
             sequences = len(x) * (2 if self.pairs else 1)
             rate = output[0].g.float().mean(-1).expand(-1, sequences)  # [T, B]
@@ -116,16 +117,22 @@ def evaluate(
     scores: dict[str, Score] = {}
     sums = torch.zeros((), dtype=torch.float64, device=device)
     sequences = 0
+    state = first_state(model, batch_size) if task.carries else None
     try:
         with watch.watching():
-            for begin in range(0, count, world.size):
+            # Where each batch goes on from the one before, all processes go through all of them.
+            for begin in range(0, count, 1 if task.carries else world.size):
                 # Sharded weights are gathered by all processes together, so one that has no batch
                 # left takes part with the first, uncounted.
-                mine = begin + world.rank < count
-                batch = task.batch(split, begin + world.rank if mine else 0, batch_size, 0, device)
+                mine = world.first if task.carries else begin + world.rank < count
+                number = begin if task.carries else begin + world.rank if mine else 0
+                batch = task.batch(split, number, batch_size, 0, device)
                 watch.batch = batch if mine else None
                 with autocast(device, precision):
-                    prediction = model(batch.x, batch.lengths)
+                    if state is None:
+                        prediction = model(batch.x, batch.lengths)
+                    else:
+                        prediction, state = model(batch.x, batch.lengths, state)
                 scores = _scores(task, prediction.float(), batch)
                 added = torch.stack([_pair(score, device) for score in scores.values()])
                 sums = sums + (added if mine else torch.zeros_like(added))
@@ -140,11 +147,25 @@ def evaluate(
     pairs = zip(scores.items(), own.view(-1, 2), strict=True)
     wanted = min(size, count * batch_size)
     return {
-        **{name: Score(*pair.unbind(), root=score.root).value for (name, score), pair in pairs},
+        **{name: replace(score, total=s[0], count=s[1]).value for (name, score), s in pairs},
         "sequences": int(seen),
         **({"of": wanted} if int(seen) < wanted else {}),
         **watch.told(gates),
     }
+
+
+def first_state(model: SequenceModel, batch: int) -> StreamState:
+    """What a model that goes on from batch to batch begins with; an error if it cannot."""
+    for block in model.blocks:
+        mixer: Any = block.mixer
+        if not hasattr(mixer, "run"):
+            raise ValueError(f"{type(mixer).__name__} cannot go on from a state: use whole windows")
+        if getattr(mixer, "window", 0) is None:
+            raise ValueError(
+                "attention to all steps cannot go on without end: give it a --model.window, or use "
+                "--task.no-streams"
+            )
+    return model.init_state(batch)
 
 
 def _scores(task: Task, prediction: Tensor, batch: Batch) -> dict[str, Score]:

@@ -77,9 +77,7 @@ class Captured:
 
 def each(batch: Batch, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
     """A batch of changed tensors."""
-    lengths = None if batch.lengths is None else change(batch.lengths)
-    kinds = None if batch.kinds is None else change(batch.kinds)
-    return Batch(change(batch.x), change(batch.target), lengths, kinds)
+    return Batch(*(None if part is None else change(part) for part in batch))  # type: ignore[arg-type]
 
 
 def _form(part: torch.Tensor | None) -> str:

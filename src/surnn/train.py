@@ -318,6 +318,7 @@ class Trainer:
             "losses": losses,
             "optimizer": whole_optimizer(self.model, self.updater.optimizer),
             "random": random_states(self.world, self.device),
+            "carried": self.world.gather([v.cpu() for v in self.updater.carried_tensors()]),
         }
         with self.world.failing_together():
             if self.folder is not None and self.world.first:
@@ -347,9 +348,21 @@ class Trainer:
                 f"saved by {len(state['random'])} process(es), goes on with {self.world.size} on "
                 f"{self.device.type}: batches are the same, dropout and sampled gates draw anew"
             )
+        if not self._restore_carried(state.get("carried", [])):
+            self._notes.append("streams begin anew, where they stand in the text")
         with self.world.failing_together():
             if self.folder is not None and self.world.first:
                 self.folder.note(step=self.step, data=self.data, notes=self._notes)
+
+    def _restore_carried(self, saved: list[list[torch.Tensor]]) -> bool:
+        """States that go on from batch to batch; not if they are of other parts of a batch."""
+        mine = self.updater.carried_tensors()
+        other = saved[self.world.rank] if len(saved) == self.world.size else []
+        if [v.shape for v in mine] != [v.shape for v in other]:
+            return False
+        for part, value in zip(mine, other, strict=True):
+            part.copy_(value)
+        return True
 
     def _load(self, checkpoint: str) -> tuple[dict[str, Any], dict[str, Any]]:
         weights: dict[str, Any] = {}

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_leaves, tree_map
 
 from .config import RunConfig
 from .distributed import World
-from .evaluate import autocast, layer_rates
+from .evaluate import autocast, first_state, layer_rates
 from .graphs import Captured, each
-from .models import SequenceModel
+from .models import SequenceModel, StreamState
 from .schedule import gate_noise, learning_rate
 from .tasks.base import Batch, Task
 
@@ -62,6 +63,12 @@ class Updater:
         if config.train.anneal is not None:
             for gate in (gate for layer in self.layers for gate in layer.gates):
                 gate.noise = self.noise  # type: ignore[assignment]
+        self.carried: list[StreamState] = []
+        """Of tasks that go on from batch to batch, the state after the last, of each part of it."""
+        if self.task.carries:
+            parts = config.train.accumulate
+            share = config.train.batch // (parts * world.size)
+            self.carried = [first_state(model, share) for _ in range(parts)]
         self.rate = 0.0
         """The learning rate of the last update."""
         count = sum(layer.num_layers for layer in self.layers)
@@ -120,6 +127,10 @@ class Updater:
         ).tolist()
         return Reading(int(done), losses, loss, norm, rates, lost > 0)
 
+    def carried_tensors(self) -> list[Tensor]:
+        """All of :attr:`carried`, in one order."""
+        return [part for part in tree_leaves(self.carried) if isinstance(part, Tensor)]
+
     def close(self) -> None:
         """Let go of what ties the model to other processes."""
         self.wrapped = self._predict = self.model
@@ -127,7 +138,8 @@ class Updater:
     # ------------------------------------------------------------ on the device
 
     def _on_device(self, whole: Batch) -> None:
-        before = [b.clone() for b in self.statistics]
+        kept = [*self.statistics, *self.carried_tensors()]
+        before = [b.clone() for b in kept]
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._backward(whole)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.train.clip)
@@ -136,7 +148,7 @@ class Updater:
             mine.copy_(torch.where(self.lost > 0, mine, new))
         self.lost.copy_(~(self.loss.isfinite() & self.norm.isfinite()))
         self.optimizer.step()  # nothing, if lost
-        for buffer, old in zip(self.statistics, before, strict=True):
+        for buffer, old in zip(kept, before, strict=True):
             buffer.copy_(torch.where(self.lost > 0, old, buffer))
         self.losses.add_(torch.where(self.lost > 0, 0.0, loss))
         self.done.add_(self.lost == 0)
@@ -149,23 +161,39 @@ class Updater:
         for part in range(parts):
             batch = rows(whole, part, parts, self.world)
             with self.world.accumulating(self.wrapped, part + 1 < parts):
-                loss = self._loss(batch, whole)
+                loss = self._loss(batch, whole, part)
                 (loss * self.world.size).backward()  # gradients are averaged over processes
             total = total + loss.detach()
             if self.layers:
                 self.rates.add_(layer_rates(self.layers) * share_of_steps(batch, whole))
         return self.world.sum(total)
 
-    def _loss(self, batch: Batch, whole: Batch) -> Tensor:
+    def _loss(self, batch: Batch, whole: Batch, part: int) -> Tensor:
         """What ``batch`` adds to the mean loss of the whole batch that it is a part of."""
         with autocast(self.device, self.train.precision):
-            prediction = self._predict(batch.x, batch.lengths)
+            if self.carried:
+                prediction = self._go_on(batch, self.carried[part])
+            else:
+                prediction = self._predict(batch.x, batch.lengths)
         loss = self.task.loss(prediction.float(), batch)
         if batch is not whole:
             loss = loss * (self.task.weight(batch) / self.task.weight(whole))
         if self.train.rate_penalty:
             loss = loss + self.train.rate_penalty * self._rate_penalty(batch, whole)
         return loss
+
+    def _go_on(self, batch: Batch, state: StreamState) -> Tensor:
+        """Predictions from ``state``, which is then the one after them, without its gradient."""
+        fresh = batch.fresh
+        assert fresh is not None, f"{self.task.name} carries states and does not say from where on"
+        begun = tree_map(
+            lambda part: torch.where(fresh, 0, part) if isinstance(part, Tensor) else part, state
+        )
+        prediction, after = self._predict(batch.x, batch.lengths, begun)
+        for mine, new in zip(tree_leaves(state), tree_leaves(after), strict=True):
+            if isinstance(mine, Tensor):
+                mine.copy_(new.detach())
+        return prediction
 
     def _rate_penalty(self, batch: Batch, whole: Batch) -> Tensor:
         """What ``batch`` adds to |rate - target| of the whole batch, summed over gates.
@@ -234,7 +262,8 @@ def rows(batch: Batch, part: int, parts: int, world: World) -> Batch:
     begin = part * world.size + world.rank
     share = len(batch.x) // (parts * world.size)
     chosen = slice(begin * share, (begin + 1) * share)
-    return each(batch, lambda values: values[chosen])
+    mine = each(batch._replace(fresh=None), lambda values: values[chosen])
+    return mine._replace(fresh=batch.fresh)
 
 
 def share_of_steps(batch: Batch, whole: Batch) -> Tensor | float:

@@ -51,8 +51,9 @@ class Attention(nn.Module):
         """Before the first step."""
         some = self.project.weight
         kept = 0 if self.window is None else self.window - 1
-        nothing = some.new_zeros(batch, self.heads, kept, len(self.out.weight) // self.heads)
-        return Remembered(nothing, nothing, torch.zeros((), dtype=torch.int64, device=some.device))
+        shape = (batch, self.heads, kept, len(self.out.weight) // self.heads)
+        t = torch.zeros((), dtype=torch.int64, device=some.device)
+        return Remembered(some.new_zeros(shape), some.new_zeros(shape), t)
 
     def step(self, x: Tensor, state: Remembered) -> tuple[Tensor, Remembered]:
         """One step [B, width]."""

@@ -68,7 +68,7 @@ class TorchRecurrent(nn.Module):
         """Some steps [B, T, features] of a stream; of each sequence its ``lengths``."""
         hidden = state if isinstance(self.layer, nn.LSTM) else state[0]
         with torch.autocast(x.device.type, enabled=False):
-            exact = x.to(self.layer.weight_ih_l0.dtype)
+            exact = x.to(self.layer.weight_ih_l0.dtype)  # type: ignore[arg-type]
             if lengths is None:
                 y, new = self.layer(exact, hidden)
             else:

@@ -12,7 +12,8 @@ from .base import RECIPES as RECIPES
 from .base import Recipe as Recipe
 
 IN_ORDER = (
-    "copying", "arena", "selective_copy", "pixels", "stepwise", "mackey_glass", "beyond"
+    "copying", "arena", "selective_copy", "language", "pixels", "stepwise", "mackey_glass",
+    "beyond",
 )  # fmt: skip
 for _module in IN_ORDER:  # each enters its recipes
     import_module(f".{_module}", __name__)

@@ -1,12 +1,11 @@
-"""Past the paper: real streams in which information is rare, and a language model of bytes."""
+"""Past the paper: real streams in which information is rare."""
 
 from dataclasses import replace
 
-from ..config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from ..config import GateConfig, ModelConfig, RunConfig
 from ..tasks.ecg import EcgBeats
-from ..tasks.enwik8 import Enwik8
 from ..tasks.spoken_digits import SpokenDigits
-from .base import CLOCK, epochs, recipe, transformer
+from .base import CLOCK, epochs, recipe
 
 SELECTIVE = GateConfig("input", rate=0.3, target_rate=0.1)
 """Sees the input; needs a rate penalty in training."""
@@ -54,26 +53,3 @@ def spoken_digits_clock() -> RunConfig:
 def spoken_digits_gru() -> RunConfig:
     """The same with GRUs, as many units."""
     return spoken_digits().beside("gru")
-
-
-@recipe()
-def enwik8() -> RunConfig:
-    """The next byte of Wikipedia, six layers of 512."""
-    model = ModelConfig(layers=6, width=512, block="feedforward", dropout=0.1)
-    train = TrainConfig(
-        steps=40_000, batch=64, learning_rate=1e-3, weight_decay=0.01, warmup=1000, hold=0.5,
-        evaluate_every=1000, evaluation_batches=16, checkpoint_every=1000, precision="bfloat16",
-    )  # fmt: skip
-    return RunConfig(Enwik8(), model, replace(CLOCK, rate=0.3), train)
-
-
-@recipe()
-def enwik8_gru() -> RunConfig:
-    """The same with GRUs, as many units."""
-    return enwik8().beside("gru")
-
-
-@recipe()
-def enwik8_transformer() -> RunConfig:
-    """The same with attention."""
-    return transformer(enwik8())

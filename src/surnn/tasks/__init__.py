@@ -28,6 +28,9 @@ TASKS: dict[str, str] = {
     "ecg_beats": "surnn.tasks.ecg:EcgBeats",
     "spoken_digits": "surnn.tasks.spoken_digits:SpokenDigits",
     "enwik8": "surnn.tasks.enwik8:Enwik8",
+    "wikitext103": "surnn.tasks.wikitext:WikiText103",
+    "wikitext2": "surnn.tasks.wikitext:WikiText2",
+    "text_file": "surnn.tasks.text_file:TextFile",
 }
 
 

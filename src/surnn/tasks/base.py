@@ -8,8 +8,9 @@ anywhere, and every process of a distributed run can take its own rows of the sa
 Shapes: B sequences, T steps. Inputs are batch first.
 """
 
+import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
@@ -57,23 +58,28 @@ class Batch(NamedTuple):
     kinds: Tensor | None = None
     """[B, T] which kind of token each step is, an index into :attr:`Task.kinds`; update rates are
     logged for each kind."""
+    fresh: Tensor | None = None
+    """A single bool, of tasks that carry the state from batch to batch: whether to begin anew."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """A metric that adds up over batches: ``total / count``, or the root of it."""
+    """A metric that adds up over batches: ``total / count``, or the root or exponential of it."""
 
     total: Tensor
     count: Tensor
     root: bool = False
+    exponential: bool = False
 
     @property
     def value(self) -> float:
         mean = (self.total / self.count).item()
+        if self.exponential:
+            return math.exp(mean) if mean < 700 else math.inf
         return mean**0.5 if self.root else mean
 
     def __add__(self, other: "Score") -> "Score":
-        return Score(self.total + other.total, self.count + other.count, self.root)
+        return replace(self, total=self.total + other.total, count=self.count + other.count)
 
 
 class Task(ABC):
@@ -110,6 +116,19 @@ class Task(ABC):
     @abstractmethod
     def steps(self) -> int:
         """T, the longest sequence; a clock gate's horizon."""
+
+    @property
+    def carries(self) -> bool:
+        """Whether a batch goes on where the one before ended, in the state that the model was in.
+
+        Such batches are all of one size, and say by ``fresh`` when to begin anew.
+        """
+        return False
+
+    def files(self) -> dict[str, str]:
+        """What a trained model is used with, besides its weights: texts of files, by name. A run's
+        folder keeps them."""
+        return {}
 
     @property
     @abstractmethod

@@ -1,0 +1,63 @@
+"""WikiText: predict the next token of good articles of Wikipedia."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .base import Batch, Score, Split
+from .tokenized import Tokenized
+
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class WikiText103(Tokenized):
+    """WikiText-103 raw, 540 MB to train on: perplexity per token.
+
+    Beside it the word-normalised perplexity, the same loss per word, where line ends count as
+    words, and bits per byte: those compare with models of other tokens. All tokens of a split are
+    predicted. The paper's tokens are unknown; these are GPT-2's if you name its tokenizer.json, or
+    as many learned from the training text. Windows and streams: see
+    :class:`~surnn.tasks.language.Language`; tokens: :class:`~surnn.tasks.tokenized.Tokenized`.
+    """
+
+    context: int = 256
+
+    name: ClassVar[str] = "wikitext103"
+    metric: ClassVar[str] = "perplexity"
+    higher_is_better: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = ("wikitext103",)
+    paper: ClassVar[dict[str, float]] = {
+        "Transformer": 18.44, "suGRU": 19.20, "suGRU(100M)": 18.29, "Hybrid-GRU": 18.03
+    }  # fmt: skip
+
+    def prepare(self, device: torch.device, data: Path | None = None) -> None:
+        from ..data.registry import DataError  # noqa: PLC0415 (only the one who trains reads files)
+        from ..data.texts import wikitext  # noqa: PLC0415
+
+        texts = wikitext(self.needs[0], data)
+        if lacking := [split for split in SPLITS if split not in texts]:
+            raise DataError(
+                f"{self.needs[0]} is here without its {' and '.join(lacking)} text; fetch it: "
+                f"surnn data get {self.needs[0]}, or train on a file of yours: surnn train "
+                "text_file --task.path FILE"
+            )
+        self._keep({split: texts[split] for split in SPLITS}, device, data)
+
+    def details(self, prediction: Tensor, batch: Batch) -> dict[str, Score]:
+        found = self.measures(prediction, batch)
+        return {name: score for name, score in found.items() if name != self.metric}
+
+
+@dataclass(frozen=True)
+class WikiText2(WikiText103):
+    """WikiText-2 raw, the same with 11 MB to train on; see :class:`WikiText103`."""
+
+    vocabulary: int = 16_384
+
+    name: ClassVar[str] = "wikitext2"
+    needs: ClassVar[tuple[str, ...]] = ("wikitext2",)
+    paper: ClassVar[dict[str, float]] = {}

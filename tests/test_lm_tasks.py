@@ -1,0 +1,366 @@
+"""Texts as windows and streams; bytes, tokens, words; and states that go on from batch to batch."""
+
+import json
+import math
+import tarfile
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from surnn.data.registry import DataError
+from surnn.distributed import World
+from surnn.evaluate import evaluate
+from surnn.models import SequenceModel
+from surnn.recipes import RECIPES
+from surnn.tasks.enwik8 import Enwik8
+from surnn.tasks.language import IGNORED, Corpus
+from surnn.tasks.stored import kept
+from surnn.tasks.text_file import TextFile
+from surnn.tasks.wikitext import WikiText2, WikiText103
+from surnn.train import Trainer
+from tiny_sets import CPU, add, article
+from training import record, resumed, same, trainer, updates
+
+TEXT = "caf\u00e9  of\nthe \u4e2d wiki\n"
+
+
+def corpus(text: bytes = bytes(range(100)) * 3, **options) -> Enwik8:
+    """A task on any text: its first byte is given."""
+    task = Enwik8(**options)
+    split = torch.tensor(list(text), dtype=torch.uint8)
+    table = torch.zeros(256, 5, dtype=torch.int64)
+    table[:, 0] = 1
+    object.__setattr__(
+        task, "_kept", Corpus(dict.fromkeys(("train", "valid", "test"), split), table)
+    )
+    return task
+
+
+# ---------------------------------------------------------------- windows
+
+
+@pytest.mark.parametrize("overlap", [0, 3, 7])
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("size", [1, 4, 7])
+def test_every_token_is_predicted_once(size, streams, overlap):
+    if streams and overlap:
+        pytest.skip("streams have no overlap")
+    text = np.random.default_rng(0).integers(0, 256, 101, dtype=np.uint8)
+    task = corpus(text.tobytes(), context=8, streams=streams, overlap=overlap)
+    predicted = []
+    for number in range(-(-task.size("valid") // size)):
+        batch = task.batch("valid", number, size, 0, CPU)
+        counted = batch.target != IGNORED
+        predicted += batch.target[counted].tolist()
+        if batch.lengths is not None:
+            past = torch.arange(8) >= batch.lengths[:, None]
+            assert not counted[past].any()
+            assert (batch.x[past] == 0).all()
+        assert (batch.fresh is not None and batch.fresh.item() == (number == 0)) == streams
+    assert sorted(predicted) == sorted(text[1:].tolist())
+
+
+def test_overlapping_windows_read_what_they_do_not_count():
+    task = corpus(bytes(range(41)), context=8, overlap=5)
+    batch = task.batch("valid", 0, task.size("valid"), 0, CPU)
+    for x, target in zip(batch.x, batch.target, strict=True):
+        counted = target[target != IGNORED]
+        assert len(counted) == 3 or x[0] == 0 or 40 in counted
+        assert torch.equal(x[target != IGNORED], counted - 1)
+        if x[0] > 0:
+            assert counted[0] == x[0] + 6  # five before it, and its own input
+    assert (task.batch("train", 0, 4, 0, CPU).target != IGNORED).all()  # of evaluations alone
+
+
+def test_streams_go_on_where_they_were():
+    task = corpus(bytes(range(100)), context=8, streams=True)
+    batches = [task.batch("train", number, 3, 0, CPU) for number in range(9)]
+    assert [b.fresh.item() for b in batches] == [n % 4 == 0 for n in range(9)]  # four an epoch
+    for one, next_one in pairwise(batches[:4]):
+        assert torch.equal(next_one.x[:, 0], one.target[:, -1])
+    assert torch.equal(batches[0].x[:, 0], torch.tensor([0, 33, 66]))
+    assert torch.equal(batches[4].x, batches[0].x)
+    assert all(b.lengths is None for b in batches)
+    with pytest.raises(ValueError, match="smaller batch or context"):
+        task.batch("train", 0, 50, 0, CPU)
+
+
+@pytest.mark.parametrize(
+    "options", [{"context": 0}, {"overlap": -1}, {"context": 4, "overlap": 4},
+                {"streams": True, "overlap": 1}],
+)  # fmt: skip
+def test_wrong_options_are_refused(options):
+    with pytest.raises(ValueError, match="expected"):
+        Enwik8(**options)
+
+
+# ---------------------------------------------------------------- bytes, tokens, words
+
+
+def measured(task, split="test") -> dict[str, float]:
+    """Of a model that finds all tokens alike."""
+    sums = {}
+    for number in range(-(-task.size(split) // 4)):
+        batch = task.batch(split, number, 4, 0, CPU)
+        alike = torch.zeros(*batch.target.shape, task.output.size)
+        for name, score in task.measures(alike, batch).items():
+            sums[name] = sums[name] + score if name in sums else score
+    return {name: score.value for name, score in sums.items()}
+
+
+@pytest.mark.parametrize("tokens", ["bytes", "bpe"])
+@pytest.mark.parametrize("context", [3, 8])
+def test_measures_count_bytes_tokens_and_words(tmp_path, monkeypatch, tokens, context):
+    if tokens == "bpe":
+        pytest.importorskip("tokenizers")
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "book.txt").write_text(TEXT * 200)
+    task = TextFile(context, path=str(tmp_path / "book.txt"), tokens=tokens, vocabulary=270)
+    task.prepare(CPU)
+    text = (tmp_path / "book.txt").read_bytes()[int(0.95 * len(TEXT.encode()) * 200) :].decode()
+    count = len(kept(task).texts["test"]) - 1
+    nats = count * math.log(task.output.size)
+    words = len(text.split()) + text.count("\n")
+    found = measured(task)
+    assert found["perplexity"] == pytest.approx(task.output.size)
+    assert found["bits per byte"] == pytest.approx(nats / math.log(2) / len(text.encode()))
+    assert found["word perplexity"] == pytest.approx(math.exp(nats / words), rel=1e-4)
+    assert task.chance == pytest.approx(found["bits per byte"], rel=1e-4)
+    assert count < len(text.encode()) or tokens == "bytes"
+
+
+def test_a_tokenizer_is_learned_once_and_spells_the_text(tmp_path, monkeypatch, caplog):
+    pytest.importorskip("tokenizers")
+    from surnn.data import tokens  # noqa: PLC0415 (an extra)
+
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    texts = {"train": (TEXT * 9).encode(), "valid": TEXT.encode(), "test": "\u00df new".encode()}
+    written, arrays = tokens.encoded(texts, 265)
+    assert len(list(tmp_path.glob("tokens-*.npz"))) == 1
+    coder = tokens.load(written, 265)
+    assert coder.get_vocab_size() == 265
+    spelled = tokens.spelling_of(coder)
+    for split, text in texts.items():
+        first, *rest = arrays[split].tolist()
+        assert coder.id_to_token(first) == tokens.END
+        assert b"".join(spelled[token] for token in rest) == text
+    monkeypatch.setattr(tokens, "learned", None)  # nobody asks for it again
+    again, same_arrays = tokens.encoded(texts, 265)
+    assert again == written
+    assert all((same_arrays[s] == arrays[s]).all() for s in texts)
+    (tmp_path / "tokenizer.json").write_text(written)
+    given, _ = tokens.encoded({**texts, "test": b"another"}, 265, str(tmp_path / "tokenizer.json"))
+    assert given == written
+    with pytest.raises(DataError, match=r"--task\.vocabulary 265"):
+        tokens.encoded(texts, 260, str(tmp_path / "tokenizer.json"))
+    with pytest.raises(DataError, match="cannot be read"):
+        tokens.encoded(texts, 260, str(tmp_path / "none.json"))
+    with pytest.raises(DataError, match=r"not UTF-8 .byte 1.; use --task\.tokens bytes"):
+        tokens.decoded("train", b"a\xff")
+    other = json.loads(written)
+    other["pre_tokenizer"] = None  # not byte-level any more
+    with pytest.raises(DataError, match="expected a byte-level encoding"):
+        tokens.load(json.dumps(other), 265)
+
+
+@pytest.mark.parametrize("kind", [WikiText103, WikiText2])
+def test_wikitext_from_files_to_numbers(kind, data, monkeypatch):
+    """All of it at once: an encoding is learned, a model trained, tested in all three measures."""
+    pytest.importorskip("tokenizers")
+    task = kind(context=16, vocabulary=300)
+    config = RunConfig(
+        task, ModelConfig(layers=1, width=16, heads=2, block="feedforward", tied_embedding=True),
+        GateConfig(rate=0.5),
+        TrainConfig(steps=2, batch=4, warmup=1, evaluate_every=2, device="cpu"),
+    )  # fmt: skip
+    run = trainer_with(config, data)
+    found = run.fit()
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]), rel=1e-4)
+    text = article(4).encode()
+    nats = found["loss"] * (len(kept(task).texts["valid"]) - 1)
+    assert found["bits per byte"] == pytest.approx(nats / math.log(2) / len(text), rel=1e-4)
+    assert found["word perplexity"] == pytest.approx(
+        math.exp(nats / (len(text.split()) + 4)), rel=1e-4
+    )
+    assert json.loads(task.files()["tokenizer.json"])["model"]["type"] == "BPE"
+
+
+def trainer_with(config: RunConfig, data: Path):
+    return Trainer(config, data=data)
+
+
+def test_texts_that_are_not_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    with pytest.raises(ValueError, match="which text"):
+        TextFile().prepare(CPU)
+    with pytest.raises(ValueError, match="cannot be read"):
+        TextFile(path="none.txt").prepare(CPU)
+    folder = tmp_path / "wikitext2"
+    folder.mkdir()
+    with tarfile.open(folder / "wikitext2_valid_test_only.tar.xz", "w:xz") as archive:
+        for split in ("valid", "test"):
+            add(archive, f"wikitext-2-raw/wiki.{split}.raw", b" = a = ")
+    with pytest.raises(DataError, match=r"without its train text.*text_file"):
+        WikiText2().prepare(CPU, tmp_path)
+
+
+# ---------------------------------------------------------------- states that go on
+
+MODELS = {
+    "sugru": {"heads": 2},
+    "sulstm": {"heads": 2},
+    "gru": {"kind": "gru"},
+    "lstm": {"kind": "lstm"},
+    "mingru": {"kind": "mingru"},
+    "hybrid": {"heads": 2, "attention_every": 1, "attention_heads": 2, "window": 5},
+    "transformer": {"kind": "transformer", "heads": 2, "window": 5},
+}
+TRAIN = TrainConfig(
+    steps=9, batch=4, warmup=1, log_every=1, evaluate_every=3, checkpoint_every=2, device="cpu"
+)
+
+
+@pytest.fixture
+def streams(tmp_path) -> TextFile:
+    path = tmp_path / "text"
+    path.write_bytes(bytes(np.random.default_rng(0).integers(97, 105, 700, dtype=np.uint8)))
+    return TextFile(context=16, streams=True, path=str(path))
+
+
+def config_of(task, kind: str = "sugru", **train) -> RunConfig:
+    options = {"kind": kind if kind == "sulstm" else "sugru", **MODELS[kind]}
+    model = ModelConfig(layers=2, width=16, block="feedforward", tied_embedding=True, **options)
+    gate = GateConfig(rate=0.4) if model.kind.startswith("su") else GateConfig()
+    return RunConfig(task, model, gate, replace(TRAIN, **train))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_stream_in_windows_is_the_stream(kind, streams):
+    """Evaluated window by window with the state carried, and as one sequence: the same loss."""
+    config = config_of(streams, kind)
+    torch.manual_seed(0)
+    model = SequenceModel(config.model, config.gate, streams.input, streams.output, streams.steps)
+    model.eval()
+    streams.prepare(CPU)
+    text = kept(streams).texts["test"].long()
+    found = evaluate(model, streams, "test", 1, CPU)
+    logits = model(text[None, :-1])[0]
+    expected = torch.nn.functional.cross_entropy(logits, text[1:]).item()
+    assert found["loss"] == pytest.approx(expected, rel=1e-5)
+    windows = replace(streams, streams=False)
+    windows.prepare(CPU)
+    assert evaluate(model, windows, "test", 1, CPU)["loss"] != pytest.approx(expected, rel=1e-5)
+    other = evaluate(model, streams, "test", 1, CPU, world=World(0, 1))
+    assert other["loss"] == found["loss"]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_training_carries_the_state(kind, streams):
+    run = trainer(config=config_of(streams, kind))
+    windows = (len(kept(streams).texts["train"]) - 1) // 4 // 16
+    assert windows > 3
+    updates(run, 2)
+    for number in (2, windows):  # the latter is the next epoch's first: it begins from nothing
+        batch = streams.batch("train", number, 4, 0, CPU)
+        begun = run.updater.carried[0] if number == 2 else run.model.init_state(4)
+        with torch.no_grad():
+            _, expected = run.model(batch.x, None, begun)
+        run.updater(1.0, batch)
+        torch.testing.assert_close(flat(run.updater.carried[0]), flat(expected))
+
+
+def flat(state) -> torch.Tensor:
+    tensors = [v for v in tree_leaves(state) if isinstance(v, torch.Tensor)]
+    return torch.cat([v.flatten().double() for v in tensors])
+
+
+def test_accumulated_streams_are_the_batch(streams):
+    whole = trainer(config=config_of(streams, "gru"))
+    parts = trainer(config=config_of(streams, "gru", accumulate=2))
+    for run in (whole, parts):
+        updates(run, 4)
+    assert whole.updater.read().losses == pytest.approx(parts.updater.read().losses, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["sugru", "hybrid"])
+def test_resumed_streams_are_bit_for_bit_the_same(kind, streams, tmp_path):
+    config = config_of(streams, kind)
+    whole = trainer(tmp_path / "whole", config)
+    whole.fit()
+    first = trainer(tmp_path / "parts", config)
+    first.folder.lock()
+    updates(first, 5)
+    first.save()
+    first.close()
+    second = resumed(tmp_path / "parts", config)
+    assert all(v.any() for v in second.updater.carried_tensors() if v.numel() and v.dim() == 0)
+    second.fit()
+    assert same(whole, second)
+    last = [line for line in record(tmp_path / "whole") if line["step"] == 9]
+    assert [line for line in record(tmp_path / "parts") if line["step"] == 9] == last
+
+
+def test_streams_of_another_size_begin_anew(streams, tmp_path):
+    config = config_of(streams)
+    first = trainer(tmp_path / "run", config)
+    first.folder.lock()
+    updates(first, 5)
+    first.save()
+    first.close()
+    second = resumed(tmp_path / "run", config, batch=2)
+    assert second._notes == ["streams begin anew, where they stand in the text"]
+    assert not any(v.any() for v in second.updater.carried_tensors())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "transformer", "heads": 2}, "give it a --model.window"),
+        ({"kind": "s4d"}, "DiagonalSSM cannot go on"),
+        ({"kind": "sugru", "bidirectional": True}, "bidirectional"),
+    ],
+)
+def test_models_that_cannot_go_on_are_refused(options, message, streams):
+    model = ModelConfig(layers=1, width=16, block="feedforward", **options)
+    with pytest.raises(ValueError, match=message):
+        trainer(config=RunConfig(streams, model, GateConfig(), TRAIN))
+
+
+# ---------------------------------------------------------------- recipes
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("enwik8-sugru", 44_281_648),
+        ("enwik8-sugru-input", 44_324_656),
+        ("enwik8-hybrid", 44_281_312),
+        ("enwik8-transformer", 44_250_624),
+        ("enwik8-gru", 44_251_648),
+        ("wikitext103-sugru", 44_583_300),
+        ("wikitext103-sugru-slope-5", 44_583_300),
+        ("wikitext103-sugru-large", 85_632_512),
+        ("wikitext103-hybrid", 47_477_700),
+        ("wikitext103-transformer", 44_574_724),
+        ("wikitext103-gru", 43_964_100),
+    ],
+)
+def test_recipes_have_as_many_parameters_as_they_say(name, count):
+    config = RECIPES[name]()
+    task = config.task
+    with torch.device("meta"):
+        model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
+    assert sum(p.numel() for p in model.parameters()) == count
+    if name.startswith("enwik8"):
+        assert (config.train.batch, task.context, config.train.precision) == (64, 1024, "bfloat16")
+    else:
+        said = [
+            word for word in RECIPES[name].about.split() if word[0].isdigit() and word[-1] == "M"
+        ]
+        assert not said or said[0] == f"{count / 1e6:.1f}M"
