@@ -66,18 +66,20 @@ static int new_state(const surnn_model *m, surnn_stream *s, const operation *op,
     float *h = numbers(m, s, op->out);
     size_t lanes = op->p[3], bytes = lanes * sizeof(float);
     int any = 0;
-    packet p;
-    memset(&p, 0, sizeof p);
+    float x[PRODUCTS][PACKET], r[PRODUCTS][PACKET], unit[PACKET], state[PACKET];
+    packet p = {{x[0], x[1], x[2], NULL}, {r[0], r[1], r[2], NULL}, {unit, NULL}, {state, NULL, NULL}};
+    memset(x, 0, sizeof x), memset(r, 0, sizeof r);
+    memset(unit, 0, sizeof unit), memset(state, 0, sizeof state);
     for (size_t i = 0; i < op->p[5]; i++) {
         if (!is_open(mask, tile[i].gate)) continue;
         for (size_t d = 0; d < PRODUCTS; d++) {
-            memcpy(p.x[d], a->input + (d * op->p[5] + i) * lanes, bytes);
-            memcpy(p.h[d], a->recurrent + (d * op->p[5] + i) * lanes, bytes);
+            memcpy(x[d], a->input + (d * op->p[5] + i) * lanes, bytes);
+            memcpy(r[d], a->recurrent + (d * op->p[5] + i) * lanes, bytes);
         }
-        memcpy(p.unit[0], (const float *)op->data[1] + (i * (PRODUCTS + 1) + PRODUCTS) * lanes, bytes);
-        memcpy(p.state[0], h + tile[i].first, tile[i].count * sizeof(float));
+        memcpy(unit, (const float *)op->data[1] + (i * (PRODUCTS + 1) + PRODUCTS) * lanes, bytes);
+        memcpy(state, h + tile[i].first, tile[i].count * sizeof(float));
         m->k->cell(&p, CELL_GRU, 0.0f, 0.0f);
-        memcpy(h + tile[i].first, p.state[0], tile[i].count * sizeof(float));
+        memcpy(h + tile[i].first, state, tile[i].count * sizeof(float));
         any = 1;
     }
     return any;
@@ -100,7 +102,7 @@ static int run_apart(const surnn_model *m, surnn_stream *s, const operation *op,
 }
 
 static void one_step(const surnn_model *m, surnn_stream *s, const apart *a, surnn_parts *parts) {
-    uint64_t *version = (uint64_t *)(void *)at(s, m->versions);
+    uint64_t *version = versions_at(m, s, 0);
     double begin = now(), before = parts->reset + parts->update + parts->candidate + parts->state;
     for (uint32_t i = 0; i < m->operations; i++) {
         const operation *op = &m->op[i];

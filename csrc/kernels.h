@@ -16,12 +16,12 @@ enum { BLOCK = 16 };       /* steps whose gates are made at once */
 enum { CELL_RNN_TANH, CELL_RNN_RELU, CELL_GRU, CELL_LSTM, CELL_LIF, CELL_ALIF, CELLS };
 enum { GLU_SIGMOID, GLU_GELU, GLU_SILU, GLUS };
 
-/* Up to PACKET units on their way through a cell. */
+/* Where the numbers of PACKET units are, for a cell. */
 typedef struct packet {
-    float x[MOST_DRIVES][PACKET];    /* bias and input product */
-    float h[MOST_DRIVES][PACKET];    /* recurrent product */
-    float unit[2][PACKET];           /* the cell's parameters of each unit */
-    float state[MOST_PARTS][PACKET]; /* before and, afterwards, after the update */
+    const float *x[MOST_DRIVES]; /* bias and input product */
+    const float *h[MOST_DRIVES]; /* recurrent product */
+    const float *unit[2];        /* the cell's parameters of each unit */
+    float *state[MOST_PARTS];    /* before and, afterwards, after the update */
 } packet;
 
 /* A vector for 8-bit weights: value = scale * q, |q| <= 32767, and (q + 32768) as two bytes. */
@@ -34,22 +34,27 @@ typedef struct kernels {
     const char *name;
     /* sum[s * lanes + u] = sum over j < n of w[(j * S + s) * lanes + u] * x[j]; lanes 8 or 16. */
     void (*tile)(float *sum, const float *w, const float *x, size_t n, int drives, int lanes);
-    /* sum[s] = sum over j < n of row s; rows are interleaved by 16, what is left over by its size. */
-    void (*row)(float *sum, const float *w, const float *x, size_t n, int drives);
+    /* The same for several x; each sum is, bit for bit, what tile would give. */
+    void (*tiles)(float *const *sum, const float *w, const float *const *x, size_t n, int drives,
+                  int lanes, int count);
+    /* Up to PACKET units: sum[s * PACKET + i] = sum over j < n of row s of w[i], times x[i]. A unit's
+     * rows are interleaved by 16, what is left over by its size. Units of one x follow one another. */
+    void (*rows)(float *sum, const float *const *w, const float *const *x, size_t n, int drives,
+                 int count);
     /* sum[u] = sum over i < n of w[j[i] * 16 + u] * x[i]: some columns of a tile of one product. */
     void (*columns)(float *sum, const float *w, const uint32_t *j, const float *x, size_t n);
-    /* tile and row with 8-bit weights. tile: n is a multiple of 4, w is [n / 4][S][lanes][4];
-     * row: n is a multiple of 64, w is [n / 64][S][64]. `sums` are those of each row's weights. */
+    /* tile and rows with 8-bit weights. tile8: n is a multiple of 4, w is [n / 4][S][lanes][4];
+     * rows8: n is a multiple of 64, w[i] is [n / 64][S][64]. `sums` are those of each row's weights. */
     void (*tile8)(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
                   int drives, int lanes);
-    void (*row8)(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
-                 int drives);
+    void (*rows8)(int32_t *sum, const int8_t *const *w, const quantised *x,
+                  const int32_t *const *sums, size_t n, int drives, int count);
     /* x[n] for 8-bit weights: q, high and low of `padded` numbers (a multiple of 64), and the scale,
      * which is NaN if x has NaN or infinity: so is then all that reads it. */
     float (*quantise)(const float *x, size_t n, size_t padded, int16_t *q, uint8_t *high,
                       uint8_t *low);
-    /* The cell's proposal for all units of a packet. */
-    void (*cell)(packet *p, int cell, float threshold, float beta);
+    /* The cell's update of all units of a packet. */
+    void (*cell)(const packet *p, int cell, float threshold, float beta);
     void (*gelu)(float *y, const float *x, size_t n);
     void (*glu)(float *y, const float *value, const float *gate, size_t n, int kind);
     /* y = (x - mean) / sqrt(var + eps) * w + b, or with rms x / sqrt(mean of squares + eps) * w. */

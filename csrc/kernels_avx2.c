@@ -42,9 +42,13 @@ static void tile8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sum
     }
 }
 
-static inline __attribute__((always_inline)) void rows8(int32_t *sum, const int8_t *w, quantised x,
-                                                        size_t n, const int drives) {
+/* A unit's sums as vectors. */
+static inline __attribute__((always_inline)) void row8(void *sum, const int8_t *w, quantised x,
+                                                       const int32_t *sums, size_t n,
+                                                       const int drives) {
     __m256i a[4];
+    (void)sums;
+#pragma GCC unroll 4
     for (int d = 0; d < drives; d++) a[d] = _mm256_setzero_si256();
     for (size_t j = 0; j < n; j += 64)
 #pragma GCC unroll 4
@@ -54,19 +58,8 @@ static inline __attribute__((always_inline)) void rows8(int32_t *sum, const int8
                 __m256i q = _mm256_loadu_si256((const __m256i *)(x.q + j + 16 * i));
                 a[d] = _mm256_add_epi32(a[d], PAIRS(w + 16 * i, q));
             }
-    for (int d = 0; d < drives; d++) {
-        __m128i four = _mm_add_epi32(_mm256_castsi256_si128(a[d]), _mm256_extracti128_si256(a[d], 1));
-        four = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
-        sum[d] = _mm_cvtsi128_si32(four) + _mm_extract_epi32(four, 1);
-    }
-}
-
-static void row8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
-                 int drives) {
-    (void)sums;
-    if (drives == 3) rows8(sum, w, x, n, 3);
-    else if (drives == 4) rows8(sum, w, x, n, 4);
-    else rows8(sum, w, x, n, 1);
+#pragma GCC unroll 4
+    for (int d = 0; d < drives; d++) _mm256_storeu_si256((__m256i *)sum + d, a[d]);
 }
 
 #define OWN_INT8

@@ -12,6 +12,7 @@
  * sum of w q = 256 * (sum of w high) + (sum of w low) - 32768 * (sum of w), modulo 2^32, and the
  * result is known to fit. Weights are loaded once for both. */
 #define DOT(a, bytes, w) a = _mm512_dpbusd_epi32(a, bytes, w)
+#define HOLD(v) __asm__("" : "+v"(v))
 
 static inline __attribute__((always_inline)) __m512i four_bytes(const uint8_t *p) {
     int32_t four;
@@ -76,13 +77,20 @@ static void tile8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sum
     }
 }
 
-static inline __attribute__((always_inline)) void rows8(int32_t *sum, const int8_t *w, quantised x,
-                                                        const int32_t *sums, size_t n,
-                                                        const int drives) {
+/* A unit's sums as vectors; what has to be taken off is in their first numbers. */
+static inline __attribute__((always_inline)) void row8(void *sum, const int8_t *w, quantised x,
+                                                       const int32_t *sums, size_t n,
+                                                       const int drives) {
     __m512i high[4], low[4];
-    for (int d = 0; d < drives; d++) high[d] = low[d] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (int d = 0; d < drives; d++) {
+        high[d] = _mm512_setzero_si512();
+        low[d] = _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)(0u - ((uint32_t)sums[d] << 15))));
+    }
     for (size_t j = 0; j < n; j += 64) {
         __m512i h = _mm512_loadu_si512(x.high + j), l = _mm512_loadu_si512(x.low + j);
+        HOLD(h);
+        HOLD(l);
 #pragma GCC unroll 4
         for (int d = 0; d < drives; d++, w += 64) {
             __m512i weights = _mm512_loadu_si512(w);
@@ -90,18 +98,9 @@ static inline __attribute__((always_inline)) void rows8(int32_t *sum, const int8
             DOT(low[d], l, weights);
         }
     }
-    for (int d = 0; d < drives; d++) {
-        __m512i all = _mm512_add_epi32(_mm512_slli_epi32(high[d], 8), low[d]);
-        uint32_t total = (uint32_t)_mm512_reduce_add_epi32(all) - ((uint32_t)sums[d] << 15);
-        sum[d] = (int32_t)total;
-    }
-}
-
-static void row8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
-                 int drives) {
-    if (drives == 3) rows8(sum, w, x, sums, n, 3);
-    else if (drives == 4) rows8(sum, w, x, sums, n, 4);
-    else rows8(sum, w, x, sums, n, 1);
+#pragma GCC unroll 4
+    for (int d = 0; d < drives; d++)
+        _mm512_storeu_si512((__m512i *)sum + d, _mm512_add_epi32(_mm512_slli_epi32(high[d], 8), low[d]));
 }
 
 #define OWN_INT8

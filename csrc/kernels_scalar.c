@@ -10,12 +10,21 @@ static void tile(float *sum, const float *w, const float *x, size_t n, int drive
         for (size_t u = 0; u < width; u++) sum[u] += w[j * width + u] * x[j];
 }
 
-static void row(float *sum, const float *w, const float *x, size_t n, int drives) {
-    memset(sum, 0, (size_t)drives * sizeof *sum);
-    for (size_t done = 0; done < n; done += 16) {
-        size_t chunk = n - done < 16 ? n - done : 16;
-        for (int s = 0; s < drives; s++, w += chunk)
-            for (size_t j = 0; j < chunk; j++) sum[s] += w[j] * x[done + j];
+static void tiles(float *const *sum, const float *w, const float *const *x, size_t n, int drives,
+                  int lanes, int count) {
+    for (int i = 0; i < count; i++) tile(sum[i], w, x[i], n, drives, lanes);
+}
+
+static void rows(float *sum, const float *const *units, const float *const *x, size_t n, int drives,
+                 int count) {
+    memset(sum, 0, (size_t)drives * PACKET * sizeof *sum);
+    for (int i = 0; i < count; i++) {
+        const float *w = units[i];
+        for (size_t done = 0; done < n; done += 16) {
+            size_t chunk = n - done < 16 ? n - done : 16;
+            for (int s = 0; s < drives; s++, w += chunk)
+                for (size_t j = 0; j < chunk; j++) sum[s * PACKET + i] += w[j] * x[i][done + j];
+        }
     }
 }
 
@@ -35,13 +44,16 @@ static void tile8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sum
             for (size_t i = 0; i < 4; i++) sum[u] += (int32_t)w[i] * x.q[j + i];
 }
 
-static void row8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
-                 int drives) {
+static void rows8(int32_t *sum, const int8_t *const *units, const quantised *x,
+                  const int32_t *const *sums, size_t n, int drives, int count) {
     (void)sums;
-    memset(sum, 0, (size_t)drives * sizeof *sum);
-    for (size_t j = 0; j < n; j += 64)
-        for (int s = 0; s < drives; s++, w += 64)
-            for (size_t i = 0; i < 64; i++) sum[s] += (int32_t)w[i] * x.q[j + i];
+    memset(sum, 0, (size_t)drives * PACKET * sizeof *sum);
+    for (int i = 0; i < count; i++) {
+        const int8_t *w = units[i];
+        for (size_t j = 0; j < n; j += 64)
+            for (int s = 0; s < drives; s++, w += 64)
+                for (size_t k = 0; k < 64; k++) sum[s * PACKET + i] += (int32_t)w[k] * x[i].q[j + k];
+    }
 }
 
 static float quantise(const float *x, size_t n, size_t padded, int16_t *q, uint8_t *high,
@@ -70,9 +82,10 @@ static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 static float gelu_of(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678f)); }
 
-static void one_unit(packet *p, int cell, float threshold, float beta, int i) {
-    float pre[MOST_DRIVES], *h = &p->state[0][i];
-    for (int s = 0; s < MOST_DRIVES; s++) pre[s] = p->x[s][i] + p->h[s][i];
+static void one_unit(const packet *p, int cell, float threshold, float beta, int i) {
+    static const int drives[CELLS] = {1, 1, 3, 4, 1, 1};
+    float pre[MOST_DRIVES], *h = p->state[0] + i;
+    for (int s = 0; s < drives[cell]; s++) pre[s] = p->x[s][i] + p->h[s][i];
     if (cell == CELL_RNN_TANH) {
         *h = tanhf(pre[0]);
     } else if (cell == CELL_RNN_RELU) {
@@ -86,11 +99,13 @@ static void one_unit(packet *p, int cell, float threshold, float beta, int i) {
         p->state[1][i] = c;
         *h = sigmoid(pre[3]) * tanhf(c);
     } else {
-        float alpha = p->unit[0][i], rho = p->unit[1][i], b = p->state[2][i];
+        int adapts = cell == CELL_ALIF;
+        float alpha = p->unit[0][i], rho = adapts ? p->unit[1][i] : 0.0f;
+        float b = adapts ? p->state[2][i] : 0.0f;
         float v = p->state[1][i] + (1.0f - alpha) * pre[0];
-        float theta = cell == CELL_ALIF ? threshold + beta * b : threshold;
+        float theta = adapts ? threshold + beta * b : threshold;
         float s = v - theta > 0.0f ? 1.0f : 0.0f;
-        if (cell == CELL_ALIF) {
+        if (adapts) {
             b = rho * b + (1.0f - rho) * s;
             theta = threshold + beta * b;
             p->state[2][i] = b;
@@ -100,7 +115,7 @@ static void one_unit(packet *p, int cell, float threshold, float beta, int i) {
     }
 }
 
-static void cell(packet *p, int kind, float threshold, float beta) {
+static void cell(const packet *p, int kind, float threshold, float beta) {
     for (int i = 0; i < PACKET; i++) one_unit(p, kind, threshold, beta, i);
 }
 
@@ -146,5 +161,5 @@ static void mix(double *a, const double *wave, const double *weights, const doub
     }
 }
 
-const kernels surnn_kernels_scalar = {"scalar", tile, row, columns, tile8, row8, quantise,
-                                      cell,     gelu, glu, norm,    waves, mix};
+const kernels surnn_kernels_scalar = {"scalar", tile, tiles, rows, columns, tile8, rows8,
+                                      quantise, cell, gelu,  glu,  norm,    waves, mix};

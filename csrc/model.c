@@ -96,23 +96,26 @@ static surnn_status read_model(surnn_model *m) {
     const uint8_t *records = surnn_array(m, u64_at(m->bytes + 48), m->operations, RECORD_SIZE);
     if (!records || m->takes_tokens > 1 || !read_buffers(m)) return SURNN_FORMAT;
     m->stream_size = round_up(sizeof(surnn_stream), ALIGNMENT);
-    m->versions = lay_out(m, (uint64_t)m->buffers * 8);
     m->seen = lay_out(m, (uint64_t)m->operations * 16);
-    for (uint32_t i = 0; i < m->buffers; i++)
-        m->buffer[i].offset = lay_out(m, (uint64_t)m->buffer[i].size * 4);
     for (uint32_t i = 0; i < m->operations; i++) {
         uint64_t own = 0, scratch = 0;
         operation *op = &m->op[i];
         if (!surnn_read_operation(m, op, records + (size_t)i * RECORD_SIZE, &own, &scratch))
             return SURNN_FORMAT;
         if (own) op->state = lay_out(m, own);
-        if (op->kind >= GATE_PERIODIC && op->kind <= GATE_LEVEL)
-            m->gate[op->out].offset = lay_out(m, (uint64_t)words_of(op->p[0]) * 8);
         if (scratch > m->scratch_size) m->scratch_size = scratch;
         m->macs += op->macs;
-        if (m->stream_size > MOST_STREAM || m->scratch_size > MOST_STREAM) return SURNN_FORMAT;
     }
+    if (!surnn_is_written(m, m->output)) return SURNN_FORMAT;
+    m->versions = lay_out(m, (uint64_t)m->buffers * 8);
+    for (uint32_t i = 0; i < m->buffers; i++)
+        m->buffer[i].offset = lay_out(m, (uint64_t)m->buffer[i].size * 4);
+    for (uint32_t i = 0; i < m->gates; i++)
+        m->gate[i].offset = lay_out(m, (uint64_t)words_of(m->gate[i].size) * 8);
+    m->saved_size = m->stream_size;
+    m->frame_size = m->stream_size - m->versions;
     m->scratch = lay_out(m, m->scratch_size);
+    m->more_frames = lay_out(m, times(CHUNK - 1, m->frame_size));
     return m->stream_size > MOST_STREAM ? SURNN_FORMAT : SURNN_OK;
 }
 
@@ -248,6 +251,7 @@ void surnn_describe(const surnn_model *m, surnn_info *info) {
     info->output_size = m->buffer[m->output].size;
     info->layers = m->layers;
     info->stream_size = m->stream_size;
+    info->saved_size = m->saved_size;
     info->macs_per_step = m->macs;
     info->simd = m->k->name;
 }

@@ -87,11 +87,7 @@ static int read_recurrent(surnn_model *m, operation *op, const uint64_t *offset,
     if (!check_tiles(op, heads, gates, lanes)) return 0;
     op->macs = (uint64_t)units * shape.drives * ((uint64_t)op->n + units / heads);
     *own = surnn_recurrent_state_size(op);
-    *scratch = (uint64_t)shape.components * units * 4 + ALIGNMENT; /* proposals */
-    if (weights == WEIGHTS_INT8) {
-        uint64_t vectors = round_up(op->n, 64) + heads * round_up(units / heads, 64);
-        *scratch += 4 * vectors + round_up((uint64_t)heads * 8, ALIGNMENT);
-    }
+    *scratch = surnn_recurrent_scratch(m, op).size;
     return 1;
 }
 
@@ -156,6 +152,14 @@ static int makes_gates(surnn_model *m, operation *op) {
     return 1;
 }
 
+/* Vectors are written by one operation, before others read them; the input is there from the start.
+ * Offsets are not given out yet: until then they tell which vectors have been written. */
+enum { WRITTEN = 1 };
+
+int surnn_is_written(const surnn_model *m, uint32_t buffer) {
+    return buffer < m->buffers && (buffer == 0 || m->buffer[buffer].offset == WRITTEN);
+}
+
 int surnn_read_operation(surnn_model *m, operation *op, const uint8_t *record, uint64_t *own,
                          uint64_t *scratch) {
     uint64_t offset[8];
@@ -166,22 +170,23 @@ int surnn_read_operation(surnn_model *m, operation *op, const uint8_t *record, u
     for (int i = 0; i < 12; i++) op->p[i] = u32_at(record + 16 + 4 * i);
     for (int i = 0; i < 8; i++) offset[i] = u64_at(record + 64 + 8 * i);
     is_gate = op->kind >= GATE_PERIODIC && op->kind <= GATE_LEVEL;
-    if (op->in >= m->buffers) return 0;
+    if (!surnn_is_written(m, op->in)) return 0;
     op->n = m->buffer[op->in].size;
+    if (op->kind == OP_ADD || op->kind == GATE_ABOVE) {
+        if (!surnn_is_written(m, op->in2)) return 0;
+        op->n2 = m->buffer[op->in2].size;
+    }
     if (is_gate) {
         if (!makes_gates(m, op)) return 0;
     } else {
-        if (op->out >= m->buffers || op->out == op->in || op->out == 0) return 0;
+        if (op->out >= m->buffers || surnn_is_written(m, op->out)) return 0;
         op->m = m->buffer[op->out].size;
-    }
-    if (op->kind == OP_ADD || op->kind == GATE_ABOVE) {
-        if (op->in2 >= m->buffers) return 0;
-        op->n2 = m->buffer[op->in2].size;
+        m->buffer[op->out].offset = WRITTEN;
     }
     switch (op->kind) {
     case OP_EMBED:
         op->data[0] = surnn_array(m, offset[0], times(m->input_size, op->m), 4);
-        return m->takes_tokens && op->data[0] != NULL;
+        return m->takes_tokens && op->in == 0 && op->data[0] != NULL;
     case OP_LINEAR: return read_linear(m, op, offset, own, scratch);
     case OP_NORM:
         op->data[0] = surnn_array(m, offset[0], op->m, 4);

@@ -31,5 +31,7 @@ const void *surnn_array(const surnn_model *m, uint64_t offset, uint64_t count, u
  * all is as it must be. */
 int surnn_read_operation(surnn_model *m, operation *op, const uint8_t *record, uint64_t *own,
                          uint64_t *scratch);
+/* Whether an operation read so far writes this vector, or it is the input. */
+int surnn_is_written(const surnn_model *m, uint32_t buffer);
 
 #endif

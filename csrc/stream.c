@@ -7,7 +7,9 @@
 
 static void embed(const surnn_model *m, surnn_stream *s, const operation *op) {
     const float *table = op->data[0];
-    memcpy(numbers(m, s, op->out), table + (size_t)s->token * op->m, (size_t)op->m * 4);
+    uint32_t token;
+    memcpy(&token, numbers(m, s, op->in), sizeof token);
+    memcpy(numbers(m, s, op->out), table + (size_t)token * op->m, (size_t)op->m * 4);
 }
 
 static void affine(float *y, const float *x, const float *scale, const float *shift, size_t n) {
@@ -66,29 +68,57 @@ static void run_plain(const surnn_model *m, surnn_stream *s, const operation *op
     }
 }
 
+/* At all frames but the first, what is written has a place of its own: put there what was before. */
+static void carry(const surnn_model *m, surnn_stream *s, uint32_t buffer) {
+    if (s->frame)
+        memcpy(numbers(m, s, buffer), numbers_at(m, s, buffer, s->frame - 1),
+               (size_t)m->buffer[buffer].size * 4);
+}
+
+static uint64_t version_before(const surnn_model *m, surnn_stream *s, uint32_t buffer) {
+    return versions_at(m, s, s->frame ? s->frame - 1 : 0)[buffer];
+}
+
 void surnn_run_operation(const surnn_model *m, surnn_stream *s, uint32_t index) {
-    uint64_t *version = (uint64_t *)(void *)at(s, m->versions);
+    uint64_t *version = versions_at(m, s, s->frame);
     uint64_t *seen = (uint64_t *)(void *)at(s, m->seen) + 2 * (size_t)index;
     const operation *op = &m->op[index];
     if (op->kind >= GATE_PERIODIC && op->kind <= GATE_LEVEL) {
         surnn_run_gate(m, s, op);
-    } else if (op->kind == OP_RECURRENT) {
-        /* Version 0 has never been seen: the first step's output is new, whatever it is. */
-        if (surnn_run_recurrent(m, s, op) || !version[op->out]) version[op->out]++;
-    } else {
-        uint64_t second = op->kind == OP_ADD ? version[op->in2] : 0;
-        int same = seen[0] == version[op->in] && seen[1] == second;
-        if (same && op->kind != OP_MEAN && op->kind != OP_LEAK) return;
-        run_plain(m, s, op);
-        seen[0] = version[op->in], seen[1] = second;
-        version[op->out]++;
+        return;
     }
+    uint64_t before = version_before(m, s, op->out), second = 0;
+    int changed = 1;
+    if (op->kind == OP_RECURRENT) {
+        carry(m, s, op->out);
+        /* Version 0 has never been seen: the first step's output is new, whatever it is. */
+        changed = surnn_run_recurrent(m, s, op) || !before;
+    } else {
+        if (op->kind == OP_ADD) second = version[op->in2];
+        int same = seen[0] == version[op->in] && seen[1] == second;
+        changed = !same || op->kind == OP_MEAN || op->kind == OP_LEAK;
+        if (!changed || (op->kind == OP_LINEAR && op->p[2])) carry(m, s, op->out);
+        if (changed) run_plain(m, s, op);
+        seen[0] = version[op->in], seen[1] = second;
+    }
+    version[op->out] = before + (changed != 0);
 }
 
-static void run_all(const surnn_model *m, surnn_stream *s) {
-    for (uint32_t i = 0; i < m->operations; i++) surnn_run_operation(m, s, i);
-    s->t++, s->steps++;
-    s->all += m->macs;
+/* Each operation for all frames before the next one: its weights are still in the cache then. */
+static void run_operations(const surnn_model *m, surnn_stream *s, uint32_t frames) {
+    const int64_t t = s->t;
+    s->frames = frames;
+    for (uint32_t i = 0; i < m->operations; i++) {
+        if (frames > 1 && m->op[i].kind == OP_RECURRENT) surnn_project(m, s, &m->op[i], frames);
+        for (s->frame = 0; s->frame < frames; s->frame++) {
+            s->t = t + s->frame;
+            surnn_run_operation(m, s, i);
+        }
+        s->frame = 0;
+    }
+    s->frames = 0;
+    s->t = t + frames, s->steps += frames;
+    s->all += frames * m->macs;
 }
 
 static surnn_status check(const surnn_model *m, const surnn_stream *s) {
@@ -98,20 +128,35 @@ static surnn_status check(const surnn_model *m, const surnn_stream *s) {
     return SURNN_OK;
 }
 
-static void put_out(const surnn_model *m, surnn_stream *s, float *out) {
-    memcpy(out, numbers(m, s, m->output), (size_t)m->buffer[m->output].size * 4);
-}
-
 static void take_in(const surnn_model *m, surnn_stream *s, const void *input, size_t size) {
-    uint64_t *version = (uint64_t *)(void *)at(s, m->versions);
-    float *x = numbers(m, s, 0);
-    if (version[0] && memcmp(x, input, size) == 0) return;
-    memcpy(x, input, size);
-    version[0]++;
+    const float *x = numbers_at(m, s, 0, s->frame ? s->frame - 1 : 0);
+    uint64_t before = version_before(m, s, 0);
+    int same = before && memcmp(x, input, size) == 0;
+    memcpy(numbers(m, s, 0), input, size);
+    versions_at(m, s, s->frame)[0] = before + !same;
 }
 
 void surnn_take_frame(const surnn_model *m, surnn_stream *s, const float *frame) {
     take_in(m, s, frame, (size_t)m->input_size * 4);
+}
+
+/* inputs[steps] of `size` bytes each, a chunk at a time. What a frame has for itself is, between
+ * calls, that of the last one. */
+static void run_all(const surnn_model *m, surnn_stream *s, const void *inputs, size_t size,
+                    size_t steps, float *out) {
+    const uint8_t *input = inputs;
+    size_t wide = m->buffer[m->output].size;
+    while (steps) {
+        uint32_t frames = steps < CHUNK ? (uint32_t)steps : CHUNK;
+        for (s->frame = 0; s->frame < frames; s->frame++, input += size) take_in(m, s, input, size);
+        s->frame = 0;
+        run_operations(m, s, frames);
+        for (uint32_t j = 0; j < frames; j++, out += wide)
+            memcpy(out, numbers_at(m, s, m->output, j), wide * sizeof *out);
+        if (frames > 1)
+            memcpy(at(s, m->versions), versions_at(m, s, frames - 1), (size_t)m->frame_size);
+        steps -= frames;
+    }
 }
 
 surnn_status surnn_run(const surnn_model *m, surnn_stream *s, const float *frames, size_t steps,
@@ -119,11 +164,7 @@ surnn_status surnn_run(const surnn_model *m, surnn_stream *s, const float *frame
     surnn_status status = check(m, s);
     if (status != SURNN_OK) return status;
     if (!frames || !out || m->takes_tokens) return SURNN_ARGUMENT;
-    for (size_t i = 0; i < steps; i++) {
-        surnn_take_frame(m, s, frames + i * m->input_size);
-        run_all(m, s);
-        put_out(m, s, out + i * m->buffer[m->output].size);
-    }
+    run_all(m, s, frames, (size_t)m->input_size * 4, steps, out);
     return SURNN_OK;
 }
 
@@ -132,13 +173,9 @@ surnn_status surnn_run_tokens(const surnn_model *m, surnn_stream *s, const uint3
     surnn_status status = check(m, s);
     if (status != SURNN_OK) return status;
     if (!tokens || !out || !m->takes_tokens) return SURNN_ARGUMENT;
-    for (size_t i = 0; i < steps; i++) {
+    for (size_t i = 0; i < steps; i++)
         if (tokens[i] >= m->input_size) return SURNN_ARGUMENT;
-        s->token = tokens[i];
-        take_in(m, s, &tokens[i], 4);
-        run_all(m, s);
-        put_out(m, s, out + i * m->buffer[m->output].size);
-    }
+    run_all(m, s, tokens, sizeof *tokens, steps, out);
     return SURNN_OK;
 }
 
@@ -159,8 +196,8 @@ surnn_status surnn_save(const surnn_model *m, const surnn_stream *s, void *bytes
     surnn_status status = check(m, s);
     if (status != SURNN_OK) return status;
     if (!bytes) return SURNN_ARGUMENT;
-    if (size < m->stream_size) return SURNN_MEMORY;
-    memcpy(bytes, s, (size_t)m->stream_size);
+    if (size < m->saved_size) return SURNN_MEMORY;
+    memcpy(bytes, s, (size_t)m->saved_size);
     return SURNN_OK;
 }
 
@@ -169,11 +206,11 @@ surnn_status surnn_restore(const surnn_model *m, surnn_stream *s, const void *by
     surnn_status status = check(m, s);
     if (status != SURNN_OK) return status;
     if (!bytes) return SURNN_ARGUMENT;
-    if (size != m->stream_size) return SURNN_STATE;
+    if (size != m->saved_size) return SURNN_STATE;
     memcpy(&head, bytes, sizeof head);
     if (check(m, &head) != SURNN_OK || head.t < 0 || head.t > FURTHEST_CLOCK) return SURNN_STATE;
-    if (m->takes_tokens && head.token >= m->input_size) return SURNN_STATE;
-    memcpy(s, bytes, (size_t)m->stream_size);
+    memcpy(s, bytes, (size_t)m->saved_size);
+    s->frame = s->frames = 0;
     return SURNN_OK;
 }
 

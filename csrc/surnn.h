@@ -73,7 +73,8 @@ typedef struct surnn_info {
     uint32_t input_size;     /* numbers of a frame, or the vocabulary's size */
     uint32_t output_size;    /* numbers of an output */
     uint32_t layers;         /* recurrent layers */
-    uint64_t stream_size;    /* bytes of a stream, and of a saved one */
+    uint64_t stream_size;    /* bytes of a stream */
+    uint64_t saved_size;     /* bytes of a saved one */
     uint64_t macs_per_step;  /* multiply-accumulates of a step with all gates open */
     const char *simd;        /* "avx512", "avx2", "neon", "generic" or "scalar" */
 } surnn_info;
@@ -124,7 +125,7 @@ SURNN_API surnn_status surnn_run(const surnn_model *model, surnn_stream *stream,
                                  const float *frames, size_t steps, float *out);
 SURNN_API surnn_status surnn_run_tokens(const surnn_model *model, surnn_stream *stream,
                                         const uint32_t *tokens, size_t steps, float *out);
-/* All of a stream as plain bytes (info.stream_size), and back; also how to clone one. The bytes are
+/* All of a stream as plain bytes (info.saved_size), and back; also how to clone one. The bytes are
  * of this model, on this kind of machine. */
 SURNN_API surnn_status surnn_save(const surnn_model *model, const surnn_stream *stream,
                                   void *bytes, size_t size);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { STEPS = 21 };
 static uint64_t seed = 1;
 
 static uint64_t draw(uint64_t below) {
@@ -58,7 +59,11 @@ static void run(const surnn_model *model) {
     if (info.stream_size > (1u << 26) || surnn_stream_new(model, &stream) != SURNN_OK) return;
     float *frame = calloc(info.input_size, sizeof *frame);
     float *out = malloc(info.output_size * sizeof *out);
-    uint8_t *saved = malloc(info.stream_size);
+    uint8_t *saved = malloc(info.saved_size);
+    size_t wide = info.takes_tokens ? 1 : info.input_size;
+    float *many = info.input_size < 1000 ? malloc(STEPS * wide * sizeof *many) : NULL;
+    float *outs = info.output_size < 1000 ? malloc(STEPS * info.output_size * sizeof *outs) : NULL;
+    uint32_t tokens[STEPS];
     if (frame && out && saved) {
         for (int t = 0; t < 6; t++) {
             frame[draw(info.input_size)] = (float)draw(100) / 30.0f - 1.5f;
@@ -66,18 +71,27 @@ static void run(const surnn_model *model) {
             if (info.takes_tokens) surnn_step_token(model, stream, (uint32_t)draw(info.input_size), out);
             else surnn_step(model, stream, frame, out);
         }
+        if (many && outs) { /* and many steps at once */
+            for (size_t i = 0; i < STEPS * wide; i++) many[i] = (float)draw(100) / 30.0f - 1.5f;
+            if (info.takes_tokens) {
+                for (size_t i = 0; i < STEPS; i++) tokens[i] = (uint32_t)draw(info.input_size);
+                surnn_run_tokens(model, stream, tokens, STEPS, outs);
+            } else {
+                surnn_run(model, stream, many, STEPS, outs);
+            }
+        }
         /* A stream of arbitrary bytes, too: only its head is checked. */
-        surnn_save(model, stream, saved, info.stream_size);
-        for (size_t i = 64; i < info.stream_size; i++)
+        surnn_save(model, stream, saved, info.saved_size);
+        for (size_t i = 64; i < info.saved_size; i++)
             if (!draw(8)) saved[i] = (uint8_t)draw(256);
         if (surnn_stream_new(model, &other) == SURNN_OK) {
-            surnn_restore(model, other, saved, info.stream_size);
+            surnn_restore(model, other, saved, info.saved_size);
             if (info.takes_tokens) surnn_step_token(model, other, 0, out);
             else surnn_step(model, other, frame, out);
             surnn_stream_free(other);
         }
     }
-    free(frame), free(out), free(saved);
+    free(frame), free(out), free(saved), free(many), free(outs);
     surnn_stream_free(stream);
 }
 

@@ -183,7 +183,7 @@ def test_errors_of_the_engine(tmp_path):
     with pytest.raises(EngineError, match="layer 1 of 1"):
         stream.gates(1)
     with pytest.raises(EngineError, match="saved stream is of another model"):
-        stream.restore(bytes(stream.engine.stream_size))
+        stream.restore(bytes(stream.engine.saved_size))
     with pytest.raises(EngineError, match="saved stream"):
         stream.restore(stream.save()[:-1])
     for content, message in (

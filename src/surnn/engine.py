@@ -24,6 +24,7 @@ class _Info(ctypes.Structure):
         ("output_size", ctypes.c_uint32),
         ("layers", ctypes.c_uint32),
         ("stream_size", ctypes.c_uint64),
+        ("saved_size", ctypes.c_uint64),
         ("macs_per_step", ctypes.c_uint64),
         ("simd", ctypes.c_char_p),
     )
@@ -142,6 +143,8 @@ class Engine:
         """Recurrent layers."""
         self.stream_size: int = info.stream_size
         """Bytes of a stream."""
+        self.saved_size: int = info.saved_size
+        """Bytes of a saved one."""
         self.macs_per_step: int = info.macs_per_step
         """Multiply-accumulates of a step with all gates open."""
         self.simd: str = info.simd.decode()
@@ -238,7 +241,7 @@ class Stream:
 
     def save(self) -> bytes:
         """All of the state, as plain bytes."""
-        room = ctypes.create_string_buffer(self.engine.stream_size)
+        room = ctypes.create_string_buffer(self.engine.saved_size)
         _check(library().surnn_save(self.engine._model, self._stream, room, len(room)))
         return room.raw
 
