@@ -21,11 +21,13 @@ from surnn.report import gates as gates_module
 from surnn.report import gather, names, page, write
 from surnn.report.curves import MOST_POINTS, curves, speed, thin
 from surnn.report.gates import histogram, png, raster
-from surnn.report.gather import paper
-from surnn.report.page import embedded
+from surnn.report.gathering import paper
+from surnn.report.writing import embedded
 from surnn.runs import RunFolder
 from surnn.tasks.copying import Copying
+from surnn.tasks.listops import ListOps
 from surnn.tasks.mnist import PermutedMnist, SequentialMnist
+from surnn.tasks.stored import keep
 from surnn.trained import load
 from tiny_sets import write_mnist
 from training import CONFIG
@@ -291,6 +293,31 @@ def test_clock_gates_need_no_data(tmp_path, nothing_here):
     assert pixels(found["layers"][1]["rasters"][0]).shape == (2, 784)
 
 
+def test_no_data_are_made_that_are_not_needed(tmp_path, monkeypatch):
+    made: list[str] = []
+
+    def prepare(self, *_: object) -> None:
+        made.append(self.name)
+        keep(self, (None, torch.tensor([1, 1, 1, 2])))
+
+    monkeypatch.setattr(ListOps, "prepare", prepare)
+    fresh_run(tmp_path / "run", ListOps())
+    (about,) = shown(tmp_path / "run")["runs"]
+    assert made == []
+    assert about["metric"]["chance"] is None
+    assert "takes the data of listops" in about["notes"][0]
+    assert len(about["gates"]["layers"]) == 2
+
+
+def test_chance_is_taken_from_data_at_hand(tmp_path, monkeypatch):
+    monkeypatch.setattr(ListOps, "prepare", lambda s, *_: keep(s, (0, torch.tensor([1, 1, 1, 2]))))
+    monkeypatch.setattr("surnn.report.gathering.at_hand", lambda *_: True)
+    fresh_run(tmp_path / "run", ListOps(), ModelConfig(kind="gru", width=8), GateConfig())
+    (about,) = shown(tmp_path / "run")["runs"]
+    assert about["metric"]["chance"] == 0.75
+    assert about["notes"] == []
+
+
 def test_input_gates_say_what_data_they_lack(tmp_path, nothing_here):
     fresh_run(tmp_path / "run", SequentialMnist(), gate=GateConfig("input"))
     (about,) = shown(tmp_path / "run")["runs"]
@@ -398,6 +425,7 @@ def test_strings_of_a_run_are_only_text(trained, name):
     (told,) = parsed.data["runs"]
     assert told["name"] == name
     assert told["environment"]["command"] == evil
+    assert not set("<>&") & set(embedded(about["environment"]))
 
 
 def test_embedded_json_is_strict():

@@ -1,11 +1,11 @@
 """One page about one run or several: ``surnn report RUN [RUN ...]``.
 
-``gather`` reads a run's folder, ``curves`` thins what was logged, ``gates`` looks into the trained
-model, ``page`` puts it all into one HTML file that needs no network. The page's own parts are in
-``assets``: a template, a style sheet and the scripts, written by hand.
+``gathering`` reads a run's folder, ``curves`` thins what was logged, ``gates`` looks into the
+trained model, ``writing`` puts it all into one HTML file that needs no network. The page's own
+parts are in ``assets``: a template, a style sheet and the scripts, written by hand.
 """
 
-from .gather import gather, names
-from .page import page, write
+from .gathering import gather, names
+from .writing import page, write
 
 __all__ = ["gather", "names", "page", "write"]

@@ -88,6 +88,13 @@ def prepare(task: Task, data: Path | None, say: Say) -> str | None:
     return None
 
 
+def at_hand(task: Task, data: Path | None) -> bool:
+    """Whether loading the data takes a moment only: they may have to be found, or made first."""
+    if type(task).prepare is Task.prepare:
+        return True
+    return bool(task.needs) and all(find(name, data) is not None for name in task.needs)
+
+
 def pixel_order(task: Task) -> np.ndarray | None:
     """Which pixel of a square image comes at each step; None if sequences are no images."""
     if hasattr(task, "order"):
@@ -102,9 +109,7 @@ def _sequences(
     task: Task, count: int, needed: bool, data: Path | None, say: Say
 ) -> tuple[Batch, bool]:
     """Some of the validation set; or, if data are not ``needed`` and not at hand, zeros."""
-    free = type(task).prepare is Task.prepare
-    at_hand = bool(task.needs) and all(find(name, data) is not None for name in task.needs)
-    if needed or free or at_hand:
+    if needed or at_hand(task, data):
         why = prepare(task, data, say)
         if why is None:
             return task.batch("valid", 0, count, 0, CPU), True

@@ -12,7 +12,7 @@ from ..runs import RunError, RunFolder, config_from_dict, config_to_dict, flat
 from ..tasks.base import Task
 from ..trained import Trained, load
 from .curves import Line, clock, curves
-from .gates import NoGates, pictures, prepare
+from .gates import NoGates, at_hand, pictures, prepare
 
 Say = Callable[[str], None]
 UNTOLD = ("data",)
@@ -66,8 +66,12 @@ def gather(
     else:
         model, found["gates"] = _untrained(config), {"missing": trained}
     found["parameters"] = sum(p.numel() for p in model.parameters())
-    if gates and chance(task) is None and (why := prepare(task, data, say)):
-        notes.append(f"chance is not known without the data: {why}")
+    if gates and chance(task) is None and at_hand(task, data):
+        prepare(task, data, say)
+    if chance(task) is None:
+        notes.append(
+            f"chance is not known: it takes the data of {task.name}, which were not loaded"
+        )
     found["metric"] = metric(task, lines) | {"chance": chance(task), "paper": paper(config)}
     return found
 
