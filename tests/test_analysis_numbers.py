@@ -102,8 +102,13 @@ def test_a_fitted_decay_is_the_one_that_made_the_numbers():
     assert found.constant == pytest.approx(0.3)
     assert found.r2 == pytest.approx(1)
     torch.testing.assert_close(found.at(distance, 0.1), norm)
-    norm[:10] = 7.0
+    norm[:10], norm[10:20] = 7.0, 0.0
     assert analysis.fit_decay(norm, 0.1, 10, 40).rho == pytest.approx(0.8)
+
+
+def test_a_decay_to_nothing():
+    assert analysis.fit_decay(torch.zeros(20), 0.5).rho == 0
+    assert analysis.fit_decay(torch.ones(20), 0.0).rho == 1
 
 
 # ---------------------------------------------------------------------------- trajectories
@@ -234,8 +239,8 @@ def test_forecasts_are_judged_as_the_task_does(control):
 
 def test_trade_offs_are_counted():
     gate = surnn.Rhythm(rate=0.25, horizon=STEPS)
-    layer = surnn.SuGRU(HIDDEN, HIDDEN, heads=2, gate=gate, batch_first=True)
-    (seen,) = analysis.record(layer, torch.randn(BATCH, STEPS, HIDDEN)).layers
+    layer = surnn.SuGRU(FEATURES, HIDDEN, 2, heads=2, gate=gate, batch_first=True)
+    _, seen = analysis.record(layer, torch.randn(BATCH, STEPS, FEATURES)).layers
     attention, convolution, dense, selective = analysis.trade_offs(layer, seen)
     square = HIDDEN * HIDDEN
     assert attention.compute.counted == 4 * STEPS * square + 2 * STEPS * STEPS * HIDDEN
@@ -243,6 +248,7 @@ def test_trade_offs_are_counted():
     assert attention.token.counted == 4 * square + 2 * STEPS * HIDDEN
     assert convolution.compute.counted == STEPS * KERNEL * square
     assert convolution.token.counted == KERNEL * square
+    assert convolution.depth.counted == 2  # 4 steps, then 16
     assert dense.compute.counted == STEPS * 6 * square
     assert (dense.token.counted, dense.state.counted) == (6 * square, HIDDEN)
     updates = STEPS // 4

@@ -126,11 +126,15 @@ def fit_decay(
 ) -> Decay:
     """Fit ρ^{pΔ} to one layer's gradient norms at the states after steps first + 1 to last.
 
-    ``rate`` is the layer's update rate p; where it is 0 nothing decays, and rho is 1.
+    ``rate`` is the layer's update rate p; where it is 0 nothing decays, and rho is 1. States at
+    which float32 has no digits left for a gradient do not count; if that is all, rho is 0.
     """
     distance = torch.arange(len(norm) - 1, -1, -1, dtype=torch.float64)[first:last]
-    log = norm[first:last].double().clamp(min=1e-300).log()
-    updates = rate * distance
+    there = norm[first:last] > torch.finfo(torch.float32).tiny
+    if there.sum() < 2:
+        return Decay(0.0, 0.0, 1.0)
+    log = norm[first:last][there].double().log()
+    updates = rate * distance[there]
     sides = torch.stack((updates, torch.ones_like(updates)), 1)
     slope, offset = torch.linalg.lstsq(sides, log[:, None]).solution[:, 0]
     spread = (log - log.mean()).square().sum()

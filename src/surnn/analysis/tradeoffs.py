@@ -1,7 +1,8 @@
 """The paper's table of trade-offs: attention, convolution, RNN and suRNN, formulas and counts.
 
 T steps, d features and units, kernels of k, update rate p. Counts are of layers that are really
-run: products by torch's own counter, events and updates by what the gates did.
+run: products by torch's own counter, events and updates by what the gates did. The paper's formulas
+of suRNN are of its one-pass form, which computes all steps; ours computes events only.
 """
 
 from collections.abc import Callable
@@ -46,7 +47,7 @@ def trade_offs(layer: SelectiveLayer, seen: LayerRecord) -> list[TradeOffs]:
     """The table at the width of ``layer`` and the length of the sequences in ``seen``.
 
     Args:
-        layer: the selective layer; of a stack, the first is meant.
+        layer: the selective layer; of a stack, the last is meant.
         seen: what that did on some sequences.
     """
     width, steps = layer.state_size, seen.gate.shape[1]
@@ -79,10 +80,18 @@ def _convolution(x: Tensor) -> TradeOffs:
         f"convolution, k = {KERNEL}",
         Cost("T k d²", multiply_adds(layer, frames)),
         Cost("1", 1),
-        Cost("T / k", -(-(steps - 1) // (KERNEL - 1))),  # layers until the last step sees the first
+        Cost("log_k T", _layers_to_see(steps)),
         Cost("k d", window[..., 1:].numel()),
         Cost("k d²", multiply_adds(layer, window)),
     )
+
+
+def _layers_to_see(steps: int) -> int:
+    """Layers, each k times as dilated as the one below, until the last step sees the first."""
+    layers, seen = 0, 1
+    while seen < steps:
+        layers, seen = layers + 1, seen * KERNEL
+    return layers
 
 
 def _recurrence(x: Tensor) -> TradeOffs:
@@ -102,16 +111,16 @@ def _selective(layer: SelectiveLayer, seen: LayerRecord) -> TradeOffs:
     cell, (batch, steps, units) = layer.cell, seen.gate.shape
     is_open = seen.gate != 0
     events = is_open.unflatten(-1, (layer.heads, -1)).any(-1).sum(1)
-    reads = layer.state_size if layer.expand > 1 else layer.input_size
+    reads = getattr(layer, f"weight_ih_l{layer.num_layers - 1}").shape[-1]
     each = cell.drives * (reads + layer.head_size)  # rows of both weights, for one unit
     updates = is_open.sum().item() / batch
-    memory = layer.gates[0].init_memory(1).numel()  # type: ignore[operator]
+    memory = layer.gates[-1].init_memory(1).numel()  # type: ignore[operator]
     kind = type(layer).__name__
     heads = "" if layer.heads == 1 else f", {layer.heads} heads"
     return TradeOffs(
         f"{kind}{heads}, p = {updates / (steps * units):.2f}",
-        Cost("p T d²", updates * each),
-        Cost("p T", events.max().item()),
+        Cost("T d²", updates * each),
+        Cost("T", events.max().item()),
         Cost("p T", updates / units),
         Cost("d", len(cell.components) * units + memory + 1),  # and the clock
         Cost("p d²", updates * each / steps),

@@ -50,16 +50,16 @@ def _result(folder: Path, has: str) -> dict[str, Any]:
 
 
 def trade_off_table(subject: Subject) -> list[TradeOffs]:
-    """At the width and length of a run, with its first layer's gates."""
-    seen = subject.selective(subject.record(subject.batch(4)))[0]
-    return trade_offs(subject.trained.model.selective_layers()[0], seen)
+    """At the width and length of a run, with its last layer's gates."""
+    seen = subject.selective(subject.record(subject.batch(4)))[-1]
+    return trade_offs(subject.trained.model.selective_layers()[-1], seen)
 
 
 def trade_offs_figure(subjects: Sequence[Subject], _example: int) -> "Figure":
     """The paper's table of trade-offs: formulas, and what was counted at a run's size."""
     (subject,) = subjects
     rows = trade_off_table(subject)
-    figure = new_figure(8.6, 0.7 + 0.34 * (len(rows) + 1))
+    figure = new_figure(9.2, 0.7 + 0.34 * (len(rows) + 1))
     axes = figure.add_subplot()
     axes.axis("off")
     axes.set(xlim=(0, 1), ylim=(-len(rows) - 0.4, 0.9))
@@ -72,9 +72,17 @@ def trade_offs_figure(subjects: Sequence[Subject], _example: int) -> "Figure":
         for end, name in zip(ends, COLUMNS, strict=True):
             formula, counted = getattr(row, name)
             told = f"{counted:,.0f}" if counted < 1e6 else f"{counted / 1e6:,.1f} M"
-            axes.text(end, -line + 0.17, formula, ha="right", va="center", fontsize=8, color=GREY)
+            axes.text(
+                end,
+                -line + 0.17,
+                formula.replace("log_k T", "$\\log_k T$"),
+                ha="right",
+                va="center",
+                fontsize=8,
+                color=GREY,
+            )
             axes.text(end, -line - 0.2, told, ha="right", va="center", fontsize=8.5)
-    layer = subject.trained.model.selective_layers()[0]
+    layer = subject.trained.model.selective_layers()[-1]
     steps = subject.trained.task.steps
     figure.suptitle(
         f"One layer, T = {steps} steps, d = {layer.state_size}, k = {KERNEL}: "

@@ -58,7 +58,10 @@ def timescales(subjects: Sequence[Subject], _example: int) -> "Figure":
             axes.stairs(100 * share, edges, color=colour, linewidth=1.5,
                         label=f"{layer.name}, median {_median(counts):g}")  # fmt: skip
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_yscale("log")
+        axes.set_ylim(0.05, 130)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter("{x:g}")
         axes.set_xlabel("steps from one update to the next")
         axes.set_title(subject.label)
         open_axes(axes)
@@ -120,7 +123,7 @@ def paths(subjects: Sequence[Subject], example: int) -> "Figure":
         _paths(axes, counts, colour, layer.name)
     _paths(axes, path_counts(torch.ones(steps, 1), 0), GREY, "dense")
     axes.set_xlabel("updates on the path")
-    axes.set_ylabel("number of paths, power of ten")
+    axes.set_ylabel(r"number of paths, $\log_{10}$")
     axes.set_title(f"{subject.label}: paths to the median unit over {steps} steps")
     axes.set_ylim(bottom=0)
     axes.margins(x=0.02)
@@ -132,7 +135,7 @@ def paths(subjects: Sequence[Subject], example: int) -> "Figure":
 def _paths(axes, counts: list[int], colour: str, name: str) -> None:
     lengths = [k for k, count in enumerate(counts) if count]
     total = sum(counts)
-    told = str(total) if total < 10**6 else f"10^{log10(total):.0f}"
+    told = f"{total:,}" if total < 10**6 else f"$10^{{{log10(total):.0f}}}$"
     axes.plot(lengths, [log10(counts[k]) for k in lengths], color=colour,
               label=f"{name}: {told} in all")  # fmt: skip
 

@@ -21,6 +21,8 @@ SEQUENCES = 16
 REACH = 200
 """Steps over which Jacobians are multiplied."""
 TRIED = 20
+LEAST = 1e-12
+"""Where the axis of gradients ends: what is less is nothing."""
 
 
 def gradients(subjects: Sequence[Subject], _example: int) -> "Figure":
@@ -30,7 +32,7 @@ def gradients(subjects: Sequence[Subject], _example: int) -> "Figure":
     """
     one_size(subjects)
     figure = new_figure(7.2, 3.9)
-    panels = figure.subplots(1, 2, sharey=True)
+    panels = figure.subplots(1, 2)
     lengths = sorted({subject.trained.task.steps for subject in subjects})
     for axes, title in zip(panels, ("before training", "trained"), strict=True):
         for subject in subjects:
@@ -42,17 +44,19 @@ def gradients(subjects: Sequence[Subject], _example: int) -> "Figure":
             colour = COLOURS[lengths.index(subject.trained.task.steps) % len(COLOURS)]
             first, last = _silence(subject)
             fit = fit_decay(norm, rate, first, last)
-            axes.plot(distance, norm.clamp(min=1e-20), color=colour, linewidth=1.2,
+            axes.plot(distance, norm, color=colour, linewidth=1.2,
                       linestyle="-" if subject.gated else "--",
                       label=f"{subject.label}: p = {rate:.2f}, ρ = {fit.rho:.2f}")  # fmt: skip
-            axes.plot(distance[first:last], fit.at(distance[first:last], rate).clamp(min=1e-20),
+            axes.plot(distance[first:last], fit.at(distance[first:last], rate),
                       color="black", linestyle=":", linewidth=1)  # fmt: skip
         axes.set_yscale("log")
-        axes.set_xlabel("steps from the state to the end, T − τ")
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, LEAST), high)
+        axes.set_xlabel(r"steps from the state to the end, $T - \tau$")
         axes.set_title(title)
         axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2))
         open_axes(axes)
-    panels[0].set_ylabel("‖∂ℓ/∂h_τ‖, mean of sequences")
+    panels[0].set_ylabel(r"$\|\partial\ell/\partial h_\tau\|_2$, mean of sequences")
     figure.suptitle(f"Gradient by the states of layer 1, {subjects[0].options['task.name']}")
     return figure
 
@@ -102,18 +106,20 @@ def proposition_1(subjects: Sequence[Subject], example: int) -> "Figure":
             left.plot(elapsed, growth.constant.quantile(share, 1).clamp(min=1e-20), style,
                       color=COLOURS[0], label=f"{name} of all units")  # fmt: skip
         left.set_yscale("log")
-        left.set_xlabel("elapsed steps, t")
-        left.set_ylabel("C(0, t)")
+        left.set_xlabel(r"elapsed steps $t$")
+        left.set_ylabel(r"$C_i(0, t)$")
         left.set_title(f"{subject.label}: constant for ρ = {growth.rho:.2f}")
         left.legend()
         last = growth.count[-1]
         right.scatter(last, growth.norm[-1].clamp(min=1e-20), 14, color=COLOURS[0], alpha=0.6,
                       label="units")  # fmt: skip
         line = torch.arange(int(last.max()) + 1).double()
-        right.plot(line, growth.rho**line, color=GREY, linestyle="--", label="ρ^updates")
+        right.plot(
+            line, growth.rho**line, color=GREY, linestyle="--", label=r"$\rho^{\,\mathrm{updates}}$"
+        )
         right.set_yscale("log")
         right.set_xlabel(f"updates of the unit in {len(elapsed)} steps")
-        right.set_ylabel("‖∂h_t,i/∂h_0‖")
+        right.set_ylabel(r"$\|\partial h_{t,i}/\partial h_0\|_2$")
         right.set_title("sensitivity to the first state")
         right.legend()
         open_axes(left)

@@ -121,10 +121,10 @@ def attractors(subjects: Sequence[Subject], example: int) -> "Figure":
             open_axes(axes, grid=False)
         for axes in row[len(shown.horizons) :]:
             axes.set_visible(False)
-        row[0].set_ylabel(f"{subject.label}\nx(t)")
+        row[0].set_ylabel(f"{subject.label}\n$x(t)$")
         row[0].legend(loc="lower right", handlelength=1.2)
     for axes in grid[-1]:
-        axes.set_xlabel("x(t − 17)")
+        axes.set_xlabel("$x(t - 17)$")
     return figure
 
 

@@ -46,7 +46,7 @@ def updates_on_signal(subjects: Sequence[Subject], example: int) -> "Figure":
     rates.set_ylabel("open [%]")
     rates.set_xlabel("step")
     rates.set_xlim(0.5, end + 0.5)
-    below.set_xlabel("change of the input, |x_t − x_{t−1}| (tenths of all steps)")
+    below.set_xlabel(r"change of the input, $|x_t - x_{t-1}|$ (mean of each tenth of the steps)")
     below.set_ylabel("updates [% of units]")
     below.set_ylim(bottom=0)
     for axes in (trace, rates, below):
