@@ -34,7 +34,7 @@ MOST_VALUES = 64_000_000
 MOST_ROWS, MOST_COLUMNS = 256, 4096
 MOST_CELLS = 4_000_000
 """Of all pictures of a run."""
-TRIAL = 128
+TRIAL = 64
 """Steps from which the time that all will take is foretold."""
 PIXEL_BY_PIXEL = ("scifar", "lra_image", "pathfinder")
 """Tasks whose sequences are square images, row by row."""

@@ -116,9 +116,9 @@ class Chart {
 }
 
 /**
- * Curves over a common x. A series is {label, colour, dash, dots, bare, x, y, means, constant}: `bare`
- * dots have no line between them; `means` ({x, y}) is what smoothing starts from if points were left
- * out; `constant` is a line across.
+ * Curves over a common x. A series is {label, colour, dash, dots, bare, exact, x, y, means, constant}:
+ * `bare` dots have no line between them; `exact` curves and dots are not smoothed; `means` ({x, y}) is
+ * what smoothing starts from if points were left out; `constant` is a line across.
  */
 class LineChart extends Chart {
   constructor(host, label, view, { tell = told, height = 240, label_y = "" } = {}) {
@@ -200,7 +200,7 @@ class LineChart extends Chart {
     const draw = (x, y, kind) => area.append(el("path", {
       d: this.path(x, y), style, class: kind, "stroke-dasharray": dash,
     }));
-    const smooth = this.view.smoothing > 0 && !each.dots && each.x.length > 4;
+    const smooth = this.view.smoothing > 0 && !each.dots && !each.exact && each.x.length > 4;
     const dotted = each.dots && to - from < 150;
     if (!(dotted && each.bare)) draw(each.x.slice(from, to), each.y.slice(from, to), smooth ? "curve faint" : "curve");
     if (smooth) {

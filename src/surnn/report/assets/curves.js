@@ -88,6 +88,7 @@ class CurvePanel {
       return {
         label, colour: colour % 8, dash: Math.floor(colour / 8) % 4, means,
         name: bySplit || !split ? label : `${label}, ${split}`, dots: curve.split === "valid",
+        exact: this.name === "learning_rate",
         bare: curve.split === "valid" && splits.length > 1 && !bySplit,
         x: along(run, curve.points[0], this.view.axis), y: curve.points[1],
       };

@@ -186,7 +186,7 @@ class GateSection {
           copyButton("open gates over time", () => this.overTime()),
           el("button", { type: "button", class: "small", onclick: () => this.view.change({ range: null }) }, "Whole range"))),
         el("div", { class: "hint" }, "Share of open gates"), over,
-        el("div", { class: "hint" }, "Each gate, dark where it is open"), raster, this.inputTitle = el("div", { class: "hint" }), input,
+        el("div", { class: "hint" }, "Each gate, filled where it is open"), raster, this.inputTitle = el("div", { class: "hint" }), input,
         this.said),
       el("div", { class: "grid-of-charts" },
         el("figure", { class: "panel" }, el("figcaption", {}, el("h3", {}, "Rate of each gate"),
