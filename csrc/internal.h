@@ -39,6 +39,7 @@ struct surnn_model {
     size_t size;
     const kernels *k;
     uint32_t checksum, operations, buffers, gates, takes_tokens, input_size, output, layers;
+    uint64_t units; /* of all recurrent layers */
     uint64_t stream_size, saved_size, versions, seen, scratch, scratch_size, macs;
     uint64_t frame_size, more_frames; /* what each frame has for itself, and where frames 1.. lie */
     operation *op;
@@ -57,7 +58,7 @@ struct surnn_stream {
     uint32_t frame, frames; /* of the chunk: the one at hand, and how many; 0 between calls */
     uint64_t size;
     int64_t t;
-    uint64_t steps, done, all;
+    uint64_t steps, done, all, updates; /* see surnn_work */
 };
 #define STREAM_MAGIC 0x4d41455254535253u
 

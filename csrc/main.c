@@ -102,10 +102,11 @@ int main(int argc, char **argv) {
     if (status != SURNN_OK) complain(status, path);
     else result = run(model, stream, frame, out);
     if (result == 0 && show_work) {
-        surnn_work_done(stream, &work);
+        surnn_work_done(model, stream, &work);
         double share = work.macs_all ? 1.0 - (double)work.macs_done / (double)work.macs_all : 0.0;
-        fprintf(stderr, "%llu steps, %.1f %% of the work skipped (%s)\n",
-                (unsigned long long)work.steps, 100.0 * share, info.simd);
+        double rate = work.updates_all ? (double)work.updates_done / (double)work.updates_all : 0.0;
+        fprintf(stderr, "%llu steps, %.1f %% of the work skipped, %.1f %% of updates done (%s)\n",
+                (unsigned long long)work.steps, 100.0 * share, 100.0 * rate, info.simd);
     }
     surnn_stream_free(stream);
     surnn_free(model);

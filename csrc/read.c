@@ -213,7 +213,7 @@ int surnn_read_operation(surnn_model *m, operation *op, const uint8_t *record, u
     case GATE_ABOVE: return op->n == op->p[0];
     case GATE_LEVEL: return 1;
     case OP_RECURRENT:
-        m->layers++;
+        m->layers++, m->units += op->m;
         return read_recurrent(m, op, offset, own, scratch);
     default: return 0;
     }

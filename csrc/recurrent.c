@@ -360,7 +360,10 @@ static size_t find_open(step *st) {
     for (uint32_t word = 0; word < words; word++)
         for (uint64_t bits = mask[word]; bits; bits &= bits - 1) {
             uint32_t gate = word * 64 + lowest(bits);
-            for (uint32_t tile = first[gate]; tile < first[gate + 1]; tile++) st->open[open++] = tile;
+            for (uint32_t tile = first[gate]; tile < first[gate + 1]; tile++) {
+                st->open[open++] = tile;
+                st->s->updates += st->place[tile].count;
+            }
         }
     return open;
 }

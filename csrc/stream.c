@@ -224,8 +224,9 @@ surnn_status surnn_set_clock(const surnn_model *m, surnn_stream *s, int64_t t) {
     return SURNN_OK;
 }
 
-void surnn_work_done(const surnn_stream *s, surnn_work *work) {
+void surnn_work_done(const surnn_model *m, const surnn_stream *s, surnn_work *work) {
     work->steps = s->steps, work->macs_done = s->done, work->macs_all = s->all;
+    work->updates_done = s->updates, work->updates_all = s->steps * m->units;
 }
 
 /* ---------------------------------------------------------------- looking inside */

@@ -85,8 +85,10 @@ typedef struct surnn_layer_info {
 
 typedef struct surnn_work {
     uint64_t steps;
-    uint64_t macs_done; /* multiply-accumulates of weights */
-    uint64_t macs_all;  /* what they would be with all gates open and nothing reused */
+    uint64_t macs_done;    /* multiply-accumulates of weights */
+    uint64_t macs_all;     /* what they would be with all gates open and nothing reused */
+    uint64_t updates_done; /* of single units of recurrent layers */
+    uint64_t updates_all;  /* with all gates open */
 } surnn_work;
 
 /* ---- models */
@@ -134,8 +136,9 @@ SURNN_API surnn_status surnn_restore(const surnn_model *model, surnn_stream *str
 /* The clock: steps taken so far. Gates that go by time read it. */
 SURNN_API int64_t surnn_clock(const surnn_stream *stream);
 SURNN_API surnn_status surnn_set_clock(const surnn_model *model, surnn_stream *stream, int64_t t);
-/* Work done and skipped since the stream was new or reset. */
-SURNN_API void surnn_work_done(const surnn_stream *stream, surnn_work *work);
+/* Work done, and what all of it would be, since the stream was new or reset. */
+SURNN_API void surnn_work_done(const surnn_model *model, const surnn_stream *stream,
+                               surnn_work *work);
 
 /* ---- what happened in a recurrent layer, for tests and curiosity */
 

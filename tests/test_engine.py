@@ -194,6 +194,13 @@ def test_work_is_counted_and_skipped(tmp_path):
     assert stream.work.dense == 400 * dense
     assert stream.work.macs == pytest.approx(rate * 400 * dense, abs=2 * dense)
     assert stream.work.skipped == 1 - stream.work.macs / stream.work.dense
+    schedule = layer.gates[0](torch.arange(1, 401)[:, None])[0].g
+    assert stream.work.updates == 16 * schedule.sum()
+    assert stream.work.dense_updates == 400 * 32
+    before = stream.work
+    stream.step(np.zeros(4))
+    assert stream.work.since(before).dense_updates == 32
+    assert stream.work.update_rate == pytest.approx(rate, abs=0.02)
 
 
 def test_what_did_not_change_is_not_computed_again(tmp_path):

@@ -37,9 +37,10 @@ class _LayerInfo(ctypes.Structure):
 
 
 class _Work(ctypes.Structure):
-    _fields_ = (
-        ("steps", ctypes.c_uint64), ("macs_done", ctypes.c_uint64), ("macs_all", ctypes.c_uint64)
-    )  # fmt: skip
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in ("steps", "macs_done", "macs_all", "updates_done", "updates_all")
+    )
 
 
 class _Parts(ctypes.Structure):
@@ -57,11 +58,24 @@ class Work(NamedTuple):
     """Multiply-accumulates of weights that were done."""
     dense: int
     """What they would be with all gates open and nothing reused."""
+    updates: int
+    """Updates of single units of recurrent layers."""
+    dense_updates: int
+    """What they would be with all gates open."""
 
     @property
     def skipped(self) -> float:
-        """Share of the work that was not done."""
+        """Share of the multiply-accumulates that were not done."""
         return 1 - self.macs / self.dense if self.dense else 0.0
+
+    @property
+    def update_rate(self) -> float:
+        """Share of the updates that were done."""
+        return self.updates / self.dense_updates if self.dense_updates else 0.0
+
+    def since(self, before: "Work") -> "Work":
+        """What was added after ``before``."""
+        return Work(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 @cache
@@ -94,7 +108,7 @@ def library() -> ctypes.CDLL:
         "restore": (pointer, pointer, pointer, size),
         "clock": (pointer,),
         "set_clock": (pointer, pointer, ctypes.c_int64),
-        "work_done": (pointer, pointer),
+        "work_done": (pointer, pointer, pointer),
         "gates": (pointer, pointer, number, pointer),
         "hidden": (pointer, pointer, number, pointer),
         "time_parts": (pointer, pointer, size, pointer, pointer),
@@ -261,10 +275,10 @@ class Stream:
 
     @property
     def work(self) -> Work:
-        """Work done and skipped since the stream was new or reset."""
+        """Work done, and what all of it would be, since the stream was new or reset."""
         work = _Work()
-        library().surnn_work_done(self._stream, ctypes.byref(work))
-        return Work(work.steps, work.macs_done, work.macs_all)
+        library().surnn_work_done(self.engine._model, self._stream, ctypes.byref(work))
+        return Work(*(getattr(work, name) for name, _ in _Work._fields_))
 
     def gates(self, layer: int) -> np.ndarray:
         """Gates of a recurrent layer at the last step: 1 updated, 0 carried."""
