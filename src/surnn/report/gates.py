@@ -218,8 +218,8 @@ def _input(task: Task, batch: Batch, sequence: int, steps: int) -> dict[str, Any
         return None
     low, high = (0, task.input.vocabulary - 1) if isinstance(task.input, Tokens) else (0.0, 0.0)
     if high == low:
-        low, high = float(values.min()), float(values.max())
-    scaled = (_pooled(values, wide, 1) - low) / ((high - low) or 1.0)
+        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    scaled = np.nan_to_num((_pooled(values, wide, 1) - low) / ((high - low) or 1.0))
     found = {
         "png": png(np.rint(255 * scaled).astype(np.uint8)), "rows": len(values),
         "columns": scaled.shape[1], "steps_per_column": wide, "low": low, "high": high,
