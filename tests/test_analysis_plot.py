@@ -1,0 +1,207 @@
+"""surnn plot: every figure, from tiny runs; what it says and what it refuses."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from surnn.analysis.figures import PLOTS, BenchmarkPlot
+from surnn.analysis.figures.gates import update_rate_table
+from surnn.analysis.figures.subjects import Subject, groups, name_all
+from surnn.cli import main
+from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from surnn.runs import RunFolder, config_to_dict
+from surnn.tasks import load_task
+from surnn.tasks.copying import Copying
+from surnn.tasks.mackey_glass import MackeyGlass
+from surnn.train import Trainer
+
+pytest.importorskip("matplotlib")
+
+BRIEF = TrainConfig(
+    steps=2, batch=4, warmup=1, log_every=1, evaluate_every=1, evaluation_batches=1, device="cpu"
+)
+SMALL = ModelConfig(layers=2, width=8, heads=2, block="stack")
+FIXED = GateConfig(rate=0.3, frozen=True)
+CHAOS = MackeyGlass(horizons=(2, 5), length=130, series=16)
+
+
+def train(path, task, kind="sugru", data=None, gate=None, **options):
+    ours = RunConfig(task, SMALL, gate or FIXED, replace(BRIEF, **options))
+    config = ours if kind == "sugru" else ours.beside(kind)
+    Trainer(config, RunFolder.create(path, config_to_dict(config)), data=data).fit()
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Of tasks that need no data."""
+    folder = tmp_path_factory.mktemp("runs")
+    return {
+        "sugru": train(folder / "a", Copying(delay=10)),
+        "again": train(folder / "b", Copying(delay=10), seed=1),
+        "learned": train(folder / "l", Copying(delay=10), gate=GateConfig(rate=0.3)),
+        "gru": train(folder / "c", Copying(delay=10), "gru"),
+        "chaos": train(folder / "d", CHAOS),
+        "calm": train(folder / "e", CHAOS, "gru"),
+    }
+
+
+def drawn(name, *paths, data=None):
+    """A figure, after the estimate of its time."""
+    subjects = [Subject(path, data=data) for path in paths]
+    name_all(subjects)
+    plot = PLOTS[name]
+    assert plot.seconds(subjects) > 0
+    return plot.draw(subjects, 0)
+
+
+def texts(figure):
+    """All that is written in a figure."""
+    found = [figure.get_suptitle()]
+    for axes in figure.axes:
+        legend = axes.get_legend()
+        found += [axes.get_title(), axes.get_title("left"), axes.get_xlabel(), axes.get_ylabel()]
+        found += [text.get_text() for text in (legend.get_texts() if legend else [])]
+        found += [text.get_text() for text in axes.texts]
+    return "\n".join(found)
+
+
+SHOWS = {
+    "learning-curves": (("sugru", "again", "gru"), "SuGRU (2 seeds)\nGRU\nchance"),
+    "copying-loss": (("sugru", "gru"), "memoryless, delay 10: 0.6931"),
+    "gradients": (("sugru", "gru"), "GRU: p = 1.00, ρ ="),
+    "proposition-1": (("sugru",), "updates of the unit in 30 steps"),
+    "trajectories": (("sugru", "gru"), "path in the delay"),
+    "gate-raster": (("sugru",), "layer 2: a gate for 4 units, 30.0% open"),
+    "timescales": (("sugru",), "layer 2, median"),
+    "effective-depth": (("sugru",), "every step (dense)"),
+    "paths": (("sugru",), "layer 1: 512 in all"),
+    "update-rates": (("sugru",), "30.0% → 30.0%"),
+    "updates-on-signal": (("sugru",), "layer 1, 30.0 % in all"),
+    "forecast-horizon": (("chaos", "calm"), "SuGRU\nGRU\nalways the mean"),
+    "attractors": (("chaos", "calm"), "5 steps ahead"),
+    "trade-offs": (("sugru",), "SuGRU, 2 heads, p = 0.30"),
+}
+
+
+@pytest.mark.parametrize("name", SHOWS)
+def test_figures_of_generated_tasks(name, runs):
+    which, shown = SHOWS[name]
+    figure = drawn(name, *(runs[run] for run in which))
+    assert shown in texts(figure)
+    for axes in figure.axes:
+        if axes.lines and axes.get_visible() and axes.axison:
+            assert axes.get_xlabel() or axes.get_shared_x_axes().get_siblings(axes)[1:], name
+            named = axes.get_ylabel() or axes is not figure.axes[0]
+            assert named or name == "update-rates"  # whose ticks have names
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "shown"),
+    [
+        ("image-updates", "smnist", "layer 2\nr = "),
+        ("depth-maps", "psmnist", "open gates"),
+        ("depth-maps", "scifar", "state"),
+        ("updates-on-signal", "ecg_beats", "beat"),
+        ("updates-on-signal", "spoken_digits", "digit"),
+    ],
+)
+def test_figures_of_real_data(name, task, shown, data, tmp_path):
+    options = {"ecg_beats": {"window": 300}, "spoken_digits": {"seconds": 1.0}}.get(task, {})
+    gate = GateConfig("input", rate=0.3) if name == "updates-on-signal" else None
+    run = train(tmp_path / "run", load_task(task)(**options), data=data, gate=gate)
+    assert shown in texts(drawn(name, run, data=data))
+
+
+def test_every_figure_is_tested():
+    real = {"image-updates", "depth-maps"}
+    benchmarks = {name for name, plot in PLOTS.items() if isinstance(plot, BenchmarkPlot)}
+    assert set(PLOTS) == {*SHOWS, *real, *benchmarks}
+
+
+def test_rates_are_of_the_first_update_and_of_the_best(runs):
+    rows = update_rate_table([Subject(runs["learned"])])
+    assert [name.split(", ")[-1] for name, _, _ in rows] == ["layer 1", "layer 2"]
+    assert [before for _, before, _ in rows] == pytest.approx([0.3, 0.3])
+    valid = [line for line in RunFolder.open(runs["learned"]).metrics() if line["kind"] == "valid"]
+    best = max(valid, key=lambda line: line["accuracy"])
+    assert [after for _, _, after in rows] == pytest.approx(best["update_rate"])
+
+
+def test_labels_tell_runs_apart(runs, tmp_path):
+    def labels(*paths):
+        subjects = [Subject(path) for path in paths]
+        name_all(subjects)
+        return [subject.label for subject in subjects], groups(subjects)
+
+    found, together = labels(runs["sugru"], runs["again"], runs["gru"])
+    assert found == ["SuGRU", "SuGRU", "GRU"]
+    assert [len(same) for same in together.values()] == [2, 1]
+    longer = train(tmp_path / "longer", Copying(delay=20))
+    assert labels(runs["sugru"], longer)[0] == ["SuGRU, delay 10", "SuGRU, delay 20"]
+    sparse = train(tmp_path / "sparse", Copying(delay=10), gate=replace(FIXED, rate=0.1))
+    assert labels(runs["sugru"], sparse)[0] == ["SuGRU, rate 0.3", "SuGRU, rate 0.1"]
+
+
+# ---------------------------------------------------------------------------- the command
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_the_command_writes_what_the_ending_says(ending, runs, tmp_path, capsys):
+    out = tmp_path / "new" / f"curves.{ending}"
+    assert main(["plot", "learning-curves", str(runs["sugru"]), "--out", str(out)]) == 0
+    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
+    assert out.read_bytes().startswith(begins)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "learning-curves of 1 run: this will take a moment"
+    assert said[-1] == f"wrote {out}"
+
+
+def test_the_list_has_all_figures(capsys):
+    assert main(["plot", "list"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"{name} " in said for name in PLOTS)
+
+
+@pytest.mark.parametrize("name", ["run-time", "latency"])
+def test_figures_of_benchmarks(name, tmp_path, capsys):
+    folder = {"run-time": "gpu_bench", "latency": "engine_bench"}
+    out = tmp_path / "figure.png"
+    here = __file__.rpartition("/tests/")[0]
+    assert main(["plot", name, f"{here}/results/{folder[name]}", "--out", str(out)]) == 0
+    assert out.stat().st_size > 10_000
+    other = {"run-time": "engine_bench", "latency": "gpu_bench"}[name]
+    assert main(["plot", name, f"{here}/results/{other}", "--out", str(out)]) == 2
+    assert "is not a result of surnn bench" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gate-rasta"], "there is no figure 'gate-rasta'; did you mean 'gate-raster'?"),
+        (["gate-raster"], "gate-raster is of one run, got 0"),
+        (["gate-raster", "sugru", "gru"], "gate-raster is of one run, got 2"),
+        (["timescales"], "of which runs?"),
+        (["timescales", "gru"], "is a GRU, which has no gates to look at"),
+        (["proposition-1", "gru"], "Proposition 1 is of layers with gates"),
+        (["copying-loss", "chaos"], "this figure is of copying, and"),
+        (["image-updates", "sugru"], "copying reads no images"),
+        (["gate-raster", "nothing-here"], "there is no folder nothing-here"),
+        (["gate-raster", "sugru", "--out", "x.gif"], "x.gif must end in .png, .svg, .pdf"),
+        (["gate-raster", "sugru", "--example", "-1"], "--example counts from 0, got -1"),
+        (["run-time", "sugru"], "cannot be read"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(words, said, runs, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["plot", *(str(runs.get(word, word)) for word in words)]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_matplotlib_it_says_how_to_get_it(runs, monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.chdir(tmp_path)
+    assert main(["plot", "gate-raster", str(runs["sugru"])]) == 2
+    assert "pip install 'surnn[plot]'" in capsys.readouterr().err
