@@ -33,7 +33,8 @@ def gate_raster(subjects: Sequence[Subject], example: int) -> "Figure":
         shown = raster(layer, example)[:, :end]
         rates = shown.float().mean(1)
         shown = shown[rates.argsort(descending=True)]
-        axes.imshow((~shown).numpy(), cmap="gray", aspect="auto", interpolation="nearest", vmin=0, vmax=1,
+        axes.imshow((~shown).numpy(), cmap="gray", vmin=0, vmax=1, aspect="auto",
+                    interpolation="nearest",
                     extent=(0.5, end + 0.5, len(shown) + 0.5, 0.5))  # fmt: skip
         shares = {"unit": "a gate for each unit", "layer": "one gate"}
         told = shares.get(layer.granularity, f"a gate for {layer.granularity}")

@@ -116,15 +116,18 @@ def attractors(subjects: Sequence[Subject], example: int) -> "Figure":
             axes.plot(*attractor(shown.true[example, :, k]), color="#bbbbbb", linewidth=0.6,
                       label="true")  # fmt: skip
             axes.plot(*attractor(shown.made[example, :, k]), color=colour, linewidth=0.6,
-                      label="forecast")  # fmt: skip
+                      label=f"{subject.label}'s forecast")  # fmt: skip
             axes.set_title(f"{horizon} steps ahead")
             open_axes(axes, grid=False)
         for axes in row[len(shown.horizons) :]:
             axes.set_visible(False)
-        row[0].set_ylabel(f"{subject.label}\n$x(t)$")
-        row[0].legend(loc="lower right", handlelength=1.2)
+        row[0].set_ylabel("$x(t)$")
     for axes in grid[-1]:
         axes.set_xlabel("$x(t - 17)$")
+    shown = {line.get_label(): line for axes in grid[:, 0] for line in axes.lines}
+    lines = figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=4)
+    for line in lines.get_lines():
+        line.set_linewidth(2)
     return figure
 
 
