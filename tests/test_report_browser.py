@@ -10,6 +10,7 @@ from reports import Parsed, fresh_run, points, train_run
 from surnn.cli import main
 from surnn.config import GateConfig, ModelConfig, RunConfig
 from surnn.report import gather, page, write
+from surnn.runs import RunFolder
 from surnn.tasks.copying import Copying
 from surnn.tasks.mnist import SequentialMnist
 from training import CONFIG
@@ -27,6 +28,9 @@ def places(tmp_path_factory) -> dict[str, Path]:
     ours = train_run(root / "ours", CONFIG)
     plain = RunConfig(CONFIG.task, ModelConfig(kind="gru", width=8), GateConfig(), CONFIG.train)
     theirs = train_run(root / "theirs", plain)
+    about = {"split": "test", "checkpoint": "best", "step": 12}
+    RunFolder(ours).evaluated(**about, overrides={}, metrics={"accuracy": 0.25})
+    RunFolder(ours).evaluated(**about, overrides={"task.delay": 9}, metrics={"accuracy": 0.75})
     assert main(["report", str(ours)]) == 0
     assert main(["report", str(theirs)]) == 0
     assert main(["report", str(ours), str(theirs), "--out", str(root / "both.html")]) == 0
@@ -206,6 +210,22 @@ def test_runs_side_by_side(view, places):
     changed = "[...document.querySelectorAll('#config td.changed')].map(t => t.textContent)"
     assert "10" in window.run(changed)  # the delay, of both
     assert "No gate pictures: gru has no gates" in text(window, "#gates .note")
+
+
+def test_evaluations_are_told(view):
+    window = view("one")
+    cards = window.run(
+        "Object.fromEntries([...document.querySelectorAll('.card')]"
+        ".map((card) => [card.firstChild.textContent, card.lastChild.firstChild.textContent]))"
+    )
+    assert cards["test accuracy"] == "0.25"  # of the task as it was trained
+    assert cards["chance"] == "0.125"
+    rows = window.run(
+        "[...document.querySelectorAll('#evaluations tbody tr')].map((row) => row.textContent)"
+    )
+    assert len(rows) == 2
+    assert "task.delay 9" in rows[1]
+    assert "0.75" in rows[1]
 
 
 def test_all_options_can_be_seen(view):
