@@ -5,7 +5,7 @@ BIN := .venv/bin
 # One thread a process: tests are many and small, and run in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-engine test-gpu check format bench bench-gpu clean
+.PHONY: help demo test test-engine test-gpu check format bench bench-gpu figures clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -37,6 +37,9 @@ bench-gpu: ## time training steps on a GPU, beside cuDNN: make bench-gpu PYTHON=
 
 bench: .venv/ready ## time a training step on this CPU: events, reference, nn.GRU
 	$(BIN)/python benchmarks/cpu_events.py
+
+figures: .venv/ready ## train small models and draw docs/figures (a quarter of an hour; data: SURNN_DATA)
+	$(BIN)/python docs/figures/make.py
 
 .venv/ready: pyproject.toml setup.py $(wildcard csrc/*.[chi]*)
 	$(PYTHON) -c 'import sys; sys.exit("surnn needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
