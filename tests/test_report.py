@@ -357,6 +357,14 @@ def test_padding_is_not_shown(tmp_path):
     assert about["gates"]["layers"][0]["rates"] == pytest.approx(expected.tolist())
 
 
+def test_clocks_are_shown_to_their_end(tmp_path):
+    task = Copying(delay=20, variable=True)  # of which few sequences are that long
+    fresh_run(tmp_path / "run", task)
+    found = shown(tmp_path / "run")["runs"][0]["gates"]
+    assert found["lengths"] == [40]
+    assert not found["real"]
+
+
 def test_a_stack_that_reads_both_ways(tmp_path):
     model = ModelConfig(width=8, heads=2, layers=2, block="stack", bidirectional=True)
     fresh_run(tmp_path / "run", Copying(delay=5), model)

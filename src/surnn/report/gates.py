@@ -108,12 +108,15 @@ def pixel_order(task: Task) -> np.ndarray | None:
 def _sequences(
     task: Task, count: int, needed: bool, data: Path | None, say: Say
 ) -> tuple[Batch, bool]:
-    """Some of the validation set; or, if data are not ``needed`` and not at hand, zeros."""
+    """Some of the validation set; or, if data are not ``needed`` and not at hand, or end before
+    the clock does, zeros."""
     if needed or at_hand(task, data):
         why = prepare(task, data, say)
         if why is None:
-            return task.batch("valid", 0, count, 0, CPU), True
-        if needed:
+            batch = task.batch("valid", 0, count, 0, CPU)
+            if needed or batch.lengths is None or int(batch.lengths.min()) == task.steps:
+                return batch, True
+        elif needed:
             raise NoGates(f"these gates see the input, and there is none to show them: {why}")
     shape = (1, 2, task.steps) if task.output.pairs else (1, task.steps)
     given = task.input
