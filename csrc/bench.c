@@ -41,15 +41,22 @@ static int take_apart(const operation *op, apart *a) {
 
 static int is_open(const uint64_t *mask, uint32_t gate) { return mask[gate / 64] >> (gate % 64) & 1; }
 
-/* One product of all open units. */
+static int any_open(const uint64_t *mask, uint32_t gates) {
+    uint64_t bits = 0;
+    for (uint32_t word = 0; word < words_of(gates); word++) bits |= mask[word];
+    return bits != 0;
+}
+
+/* One product of all open units, or of all units if any is open. */
 static void product(const surnn_model *m, surnn_stream *s, const operation *op, const apart *a,
-                    size_t d) {
+                    size_t d, int all) {
     const uint64_t *mask = mask_of(m, s, op->in2);
     const tile_place *tile = op->data[2];
     const float *x = numbers(m, s, op->in), *h = numbers(m, s, op->out);
     size_t rows = rows_of(op), lanes = op->p[3], in_head = op->p[1] / op->p[2];
+    all = all && any_open(mask, m->gate[op->in2].size);
     for (size_t i = 0; i < op->p[5]; i++) {
-        if (!is_open(mask, tile[i].gate)) continue;
+        if (!all && !is_open(mask, tile[i].gate)) continue;
         size_t place = d * op->p[5] + i;
         const float *w = a->weights + place * rows * lanes;
         const float *bias = (const float *)op->data[1] + (i * (PRODUCTS + 1) + d) * lanes;
@@ -86,13 +93,13 @@ static int new_state(const surnn_model *m, surnn_stream *s, const operation *op,
 }
 
 static int run_apart(const surnn_model *m, surnn_stream *s, const operation *op, const apart *a,
-                     surnn_parts *parts) {
+                     int reset_before, surnn_parts *parts) {
     double t0 = now();
-    product(m, s, op, a, 0);
+    product(m, s, op, a, 0, reset_before);
     double t1 = now();
-    product(m, s, op, a, 1);
+    product(m, s, op, a, 1, 0);
     double t2 = now();
-    product(m, s, op, a, 2);
+    product(m, s, op, a, 2, 0);
     double t3 = now();
     int changed = new_state(m, s, op, a);
     double t4 = now();
@@ -101,13 +108,15 @@ static int run_apart(const surnn_model *m, surnn_stream *s, const operation *op,
     return changed;
 }
 
-static void one_step(const surnn_model *m, surnn_stream *s, const apart *a, surnn_parts *parts) {
+static void one_step(const surnn_model *m, surnn_stream *s, const apart *a, int reset_before,
+                     surnn_parts *parts) {
     uint64_t *version = versions_at(m, s, 0);
     double begin = now(), before = parts->reset + parts->update + parts->candidate + parts->state;
     for (uint32_t i = 0; i < m->operations; i++) {
         const operation *op = &m->op[i];
         if (op->kind != OP_RECURRENT) surnn_run_operation(m, s, i);
-        else if (run_apart(m, s, op, &a[i], parts) || !version[op->out]) version[op->out]++;
+        else if (run_apart(m, s, op, &a[i], reset_before, parts) || !version[op->out])
+            version[op->out]++;
     }
     s->t++;
     double after = parts->reset + parts->update + parts->candidate + parts->state;
@@ -121,7 +130,7 @@ static double time_of_clock(void) {
 }
 
 surnn_status surnn_time_parts(const surnn_model *m, const float *frames, size_t steps, float *out,
-                              surnn_parts *parts) {
+                              int reset_before, surnn_parts *parts) {
     surnn_stream *s = NULL;
     if (!m || !frames || !out || !parts || m->takes_tokens) return SURNN_ARGUMENT;
     for (uint32_t i = 0; i < m->operations; i++)
@@ -134,7 +143,7 @@ surnn_status surnn_time_parts(const surnn_model *m, const float *frames, size_t 
         if (m->op[i].kind == OP_RECURRENT && !take_apart(&m->op[i], &a[i])) status = SURNN_MEMORY;
     for (size_t i = 0; i < steps && status == SURNN_OK; i++) {
         surnn_take_frame(m, s, frames + i * m->input_size);
-        one_step(m, s, a, parts);
+        one_step(m, s, a, reset_before, parts);
         size_t size = m->buffer[m->output].size;
         memcpy(out + i * size, numbers(m, s, m->output), size * sizeof(float));
     }
@@ -149,13 +158,13 @@ surnn_status surnn_time_parts(const surnn_model *m, const float *frames, size_t 
 surnn_status surnn_time_steps(const surnn_model *m, const float *frames, size_t steps, float *out,
                               double *seconds) {
     surnn_stream *s = NULL;
-    if (!m || !frames || !out || !seconds || m->takes_tokens) return SURNN_ARGUMENT;
+    if (!m || !frames || !out || m->takes_tokens) return SURNN_ARGUMENT;
     surnn_status status = surnn_stream_new(m, &s);
     size_t size = m->buffer[m->output].size;
     for (size_t i = 0; i < steps && status == SURNN_OK; i++) {
-        double begin = now();
+        double begin = seconds ? now() : 0.0;
         status = surnn_step(m, s, frames + i * m->input_size, out + i * size);
-        seconds[i] = now() - begin;
+        if (seconds) seconds[i] = now() - begin;
     }
     surnn_stream_free(s);
     return status;

@@ -13,15 +13,19 @@ typedef struct surnn_parts {
 } surnn_parts;
 
 /* Runs a new stream over frames[steps][input_size] with the three products one after another, each
- * from weights of its own and timed by itself, with the kernels that surnn_run uses; that itself
+ * from weights of its own and timed by itself, with the kernels that surnn_step uses; that itself
  * computes the three at once, which is faster. Outputs are the same to rounding. Allocates. For
  * models whose recurrent layers are GRUs with f32 weights in tiles of 8 or 16 lanes (gates shared by
- * at least four units); SURNN_ARGUMENT for others. */
+ * at least four units); SURNN_ARGUMENT for others.
+ *
+ * reset_before = 1 tells what the other form of the GRU would cost, in which the reset gates of all
+ * units act on the state before the candidate's product, and so are all needed when any unit of the
+ * layer is open: these products are computed then too (and not used). */
 SURNN_API surnn_status surnn_time_parts(const surnn_model *model, const float *frames, size_t steps,
-                                        float *out, surnn_parts *parts);
+                                        float *out, int reset_before, surnn_parts *parts);
 
-/* Runs a new stream over frames[steps][input_size] as surnn_step does, and writes the seconds of each
- * step. */
+/* Runs a new stream over frames[steps][input_size] by surnn_step, and writes the seconds of each step;
+ * if `seconds` is NULL, nothing is timed. */
 SURNN_API surnn_status surnn_time_steps(const surnn_model *model, const float *frames, size_t steps,
                                         float *out, double *seconds);
 

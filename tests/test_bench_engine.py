@@ -24,14 +24,17 @@ def test_it_runs_and_keeps_what_it_found(tmp_path, monkeypatch, capsys):
     assert half["macs_done"] == pytest.approx(1 - half["sparsity"], abs=0.1)
     assert len(half["turns_us"]) == 2
     assert all(r["p99_us"] >= r["p50_us"] > 0 for r in records.values() if "p50_us" in r)
-    exact = [r["difference"] for name, r in records.items() if name.endswith("float32")]
-    assert len(exact) == 5
+    exact = [r["difference"] for name, r in records.items() if "float32" in name]
+    assert len(exact) == 5 + 2 + 2  # groups, units, whole sequences
     assert max(exact) < 1e-5
-    assert set(result["parts"]) == {name for name in records if name.endswith("float32")}
+    shown = {"dense", *(f"{s:.0%} closed" for s in engine.SPARSITIES)}
+    for form in ("parts", "parts_reset_before"):
+        assert set(result[form]) == {f"engine, {name}" for name in shown}
     assert (tmp_path / "out" / "engine.png").stat().st_size > 0
     table = (tmp_path / "out" / "table.txt").read_text()
     assert "candidate" in table
     assert "engine, 83% closed, int8" in table
+    assert "if the reset came before" in table
     assert "results are in" in capsys.readouterr().out
 
 

@@ -240,6 +240,10 @@ def test_parts_of_a_gru_are_timed_apart(tmp_path):
     assert np.abs(out - stream.run(x)).max() < 1e-6
     assert set(seconds) == {"reset", "update", "candidate", "state", "rest", "clock"}
     assert all(0 < value < 60 for value in seconds.values())
+    other, before = stream.engine.time_parts(x, reset_before=True)
+    assert np.array_equal(other, out)
+    assert set(before) == set(seconds)
+    assert np.array_equal(stream.engine.run_steps(x), stream.reset().run(x))
     single = loaded(surnn.SuGRU(2, 8, gate="rhythm"), tmp_path)
     with pytest.raises(surnn.EngineError, match="shared by 4 units or more"):
         single.engine.time_parts(x)

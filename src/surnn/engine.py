@@ -111,7 +111,7 @@ def library() -> ctypes.CDLL:
         "work_done": (pointer, pointer, pointer),
         "gates": (pointer, pointer, number, pointer),
         "hidden": (pointer, pointer, number, pointer),
-        "time_parts": (pointer, pointer, size, pointer, pointer),
+        "time_parts": (pointer, pointer, size, pointer, ctypes.c_int, pointer),
         "time_steps": (pointer, pointer, size, pointer, pointer),
     }
     for name, arguments in signatures.items():
@@ -168,16 +168,19 @@ class Engine:
         """A stream before its first step."""
         return Stream(self)
 
-    def time_parts(self, frames: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
+    def time_parts(
+        self, frames: np.ndarray, reset_before: bool = False
+    ) -> tuple[np.ndarray, dict[str, float]]:
         """Outputs, and seconds of each part of a GRU, for benchmarks; see ``csrc/bench.h``.
 
         ``reset``, ``update``, ``candidate``, ``state`` and ``rest``, computed one after another,
         and ``clock``: what reading the clock took in all of them. A new stream runs over
-        ``frames`` [T, input_size].
+        ``frames`` [T, input_size]. ``reset_before``: the cost of a GRU whose reset gates act before
+        the candidate's product, so that all of them are needed when any unit updates.
         """
         frames = np.ascontiguousarray(frames, np.float32).reshape(-1, self.input_size)
         out, parts = np.empty((len(frames), self.output_size), np.float32), _Parts()
-        where = frames.ctypes.data, len(frames), out.ctypes.data, ctypes.byref(parts)
+        where = frames.ctypes.data, len(frames), out.ctypes.data, reset_before, ctypes.byref(parts)
         _check(
             library().surnn_time_parts(self._model, *where),
             "it takes GRUs with float32 weights whose gates are shared by 4 units or more: ",
@@ -186,11 +189,20 @@ class Engine:
 
     def time_steps(self, frames: np.ndarray) -> np.ndarray:
         """Seconds of each step of a new stream over ``frames`` [T, input_size]."""
-        frames = np.ascontiguousarray(frames, np.float32).reshape(-1, self.input_size)
-        out, seconds = np.empty((len(frames), self.output_size), np.float32), np.empty(len(frames))
-        where = frames.ctypes.data, len(frames), out.ctypes.data, seconds.ctypes.data
-        _check(library().surnn_time_steps(self._model, *where), "it takes frames: ")
+        seconds = np.empty(len(frames))
+        self._step(frames, seconds.ctypes.data)
         return seconds
+
+    def run_steps(self, frames: np.ndarray) -> np.ndarray:
+        """What a new stream says to ``frames`` [T, input_size], one by one, in a loop in C."""
+        return self._step(frames, None)
+
+    def _step(self, frames: np.ndarray, seconds: int | None) -> np.ndarray:
+        frames = np.ascontiguousarray(frames, np.float32).reshape(-1, self.input_size)
+        out = np.empty((len(frames), self.output_size), np.float32)
+        where = frames.ctypes.data, len(frames), out.ctypes.data, seconds
+        _check(library().surnn_time_steps(self._model, *where), "it takes frames: ")
+        return out
 
     def __del__(self) -> None:
         if getattr(self, "_model", None):
@@ -278,7 +290,7 @@ class Stream:
         """Work done, and what all of it would be, since the stream was new or reset."""
         work = _Work()
         library().surnn_work_done(self.engine._model, self._stream, ctypes.byref(work))
-        return Work(*(getattr(work, name) for name, _ in _Work._fields_))
+        return Work(*(getattr(work, field[0]) for field in _Work._fields_))
 
     def gates(self, layer: int) -> np.ndarray:
         """Gates of a recurrent layer at the last step: 1 updated, 0 carried."""

@@ -1,8 +1,9 @@
 """The C engine against dense recurrences: ``surnn bench engine``.
 
 Two GRU layers of 256 units, one number a step, 784 steps, one stream, one thread: the shape of the
-paper's latency table. Groups of 16 units share a gate, and making the gates is part of the time.
-All contestants take turns in one process.
+paper's latency table. Groups of 16 units share a gate, or each unit has its own; making the gates
+is part of the time. Steps come one by one, as in a stream, or as a whole known sequence. All
+contestants take turns in one process.
 """
 
 import platform
@@ -10,7 +11,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -31,6 +32,10 @@ from .jobs import explain
 
 STEPS, WIDTH, LAYERS, GROUP = 784, 256, 2, 16
 SPARSITIES = (0.5, 0.83, 0.87, 0.95)
+OF_UNITS = (0.83, 0.87)
+"""Sparsities that are measured with a gate for each unit, too."""
+WHOLE = (0.0, 0.83)
+"""Sparsities that are measured over whole sequences, too."""
 PARTS = ("reset", "update", "candidate", "state")
 
 
@@ -41,7 +46,7 @@ class Contestant:
     name: str
     run: Callable[[np.ndarray], np.ndarray]
     each: Callable[[np.ndarray], list[float]] | None = None
-    """Seconds of each step, if it runs step by step."""
+    """Seconds of each step, if it runs step by step; else it knows the whole sequence."""
     sparsity: float | None = None
     """Share of units that do not update, over steps and layers."""
     macs: float | None = None
@@ -82,15 +87,19 @@ def measure(turns: int, seed: int, folder: Path) -> dict[str, Any]:
     dense = SuGRU(1, WIDTH, LAYERS, gate=AlwaysOpen(granularity=GROUP))
     contestants: list[Contestant] = []
     engines: dict[str, Engine] = {}
-    for sparsity in (0.0, *SPARSITIES):
-        layer = dense if sparsity == 0 else masked(dense, sparsity)
+    cases = [(sparsity, GROUP) for sparsity in (0.0, *SPARSITIES)]
+    for sparsity, shared in [*cases, *((sparsity, 1) for sparsity in OF_UNITS)]:
+        layer = dense if sparsity == 0 else masked(dense, sparsity, shared)
         expected = layer(torch.from_numpy(frames)[:, None])[0][:, 0].numpy()
+        name = "dense" if sparsity == 0 else f"{sparsity:.0%} closed"
+        name = f"engine, {name}{', single units' if shared == 1 else ''}"
         for weights in get_args(Weights):
             engine = exported(layer, weights, folder)
-            added = of_engine(engine, sparsity, weights, frames, expected)
-            contestants.append(added)
-            if weights == "float32":
-                engines[added.name] = engine
+            contestants.append(of_engine(engine, f"{name}, {weights}", frames, expected))
+            if sparsity in WHOLE and shared == GROUP:
+                contestants.append(whole_of(engine, contestants[-1]))
+            if weights == "float32" and shared == GROUP:
+                engines[name] = engine
     (simd,) = {engine.simd for engine in engines.values()}
     others, missing = rivals(dense)
     contestants += others
@@ -101,19 +110,21 @@ def measure(turns: int, seed: int, folder: Path) -> dict[str, Any]:
             contestant.seconds.append(time.perf_counter() - begin)
             if contestant.each is not None:
                 contestant.latencies += contestant.each(frames)
-    parts = {name: parts_of(engine, frames, turns) for name, engine in engines.items()}
+    parts = {name: parts_of(engine, frames, turns, False) for name, engine in engines.items()}
+    before = {name: parts_of(engine, frames, turns, True) for name, engine in engines.items()}
     return {
         "environment": results.environment("cpu") | {"processor": processor(), "simd": simd},
         "steps": STEPS,
         "records": [summary(c) for c in contestants],
         "parts": parts,
+        "parts_reset_before": before,
         "not_run": missing,
     }
 
 
-def masked(dense: SuGRU, sparsity: float) -> SuGRU:
-    """The same weights under clocks."""
-    gate = Rhythm(rate=1 - sparsity, granularity=GROUP, horizon=STEPS)
+def masked(dense: SuGRU, sparsity: float, shared: int) -> SuGRU:
+    """The same weights under clocks, each shared by some units."""
+    gate = Rhythm(rate=1 - sparsity, granularity=shared, horizon=STEPS)
     layer = SuGRU(1, WIDTH, LAYERS, gate=gate)
     layer.load_state_dict(dense.state_dict(), strict=False)
     return layer
@@ -125,22 +136,33 @@ def exported(layer: SuGRU, weights: Weights, folder: Path) -> Engine:
     return Engine(path)
 
 
-def of_engine(
-    engine: Engine, sparsity: float, weights: str, frames: np.ndarray, expected: np.ndarray
-) -> Contestant:
+def of_engine(engine: Engine, name: str, frames: np.ndarray, expected: np.ndarray) -> Contestant:
+    """Streamed, in a loop in C."""
     stream = engine.stream()
     found, closed = [], []
     for frame in frames:
         found.append(stream.step(frame))
         closed += [1 - stream.gates(layer).mean() for layer in range(engine.layers)]
-    name = "dense" if sparsity == 0 else f"{sparsity:.0%} closed"
     return Contestant(
-        f"engine, {name}, {weights}",
-        lambda frames: stream.reset().run(frames),
+        name,
+        engine.run_steps,
         lambda frames: engine.time_steps(frames).tolist(),
         float(np.mean(closed)),
         1 - stream.work.skipped,
         difference=float(np.abs(np.stack(found) - expected).max()),
+    )
+
+
+def whole_of(engine: Engine, streamed: Contestant) -> Contestant:
+    """The same, given the whole sequence; its outputs are equal bit for bit."""
+    stream = engine.stream()
+    return replace(
+        streamed,
+        name=f"{streamed.name}, whole sequence",
+        run=lambda frames: stream.reset().run(frames),
+        each=None,
+        seconds=[],
+        latencies=[],
     )
 
 
@@ -261,9 +283,9 @@ def onnx_streamed(session: Any, frames: np.ndarray, note: Note) -> np.ndarray:
 # ---------------------------------------------------------------------------- numbers
 
 
-def parts_of(engine: Engine, frames: np.ndarray, turns: int) -> dict[str, float]:
-    """Median seconds of the parts of a sequence, less what reading the clock takes."""
-    measured = [engine.time_parts(frames)[1] for _ in range(turns)]
+def parts_of(engine: Engine, frames: np.ndarray, turns: int, before: bool) -> dict[str, float]:
+    """Median seconds of the parts of a sequence."""
+    measured = [engine.time_parts(frames, before)[1] for _ in range(turns)]
     return {name: statistics.median(m[name] for m in measured) for name in measured[0]}
 
 
@@ -292,29 +314,45 @@ def processor() -> str:
 
 def tables(result: dict[str, Any]) -> list[Table]:
     """What was measured, and the paper's own table."""
-    records = {r["name"]: r for r in result["records"]}
-    dense = records["engine, dense, float32"]["sequence_us"]
+    dense = {
+        kind: next(r["sequence_us"] for r in result["records"] if is_whole(r) == kind)
+        for kind in (False, True)
+    }
     all_of_them = Table(title=f"{LAYERS} x {WIDTH} GRU, {STEPS} steps, one thread", box=None)
     for name in ("", "closed", "MACs", "µs a step", "vs dense", "p50 µs", "p99 µs", "difference"):
         all_of_them.add_column(name, justify="right" if name else "left", no_wrap=True)
     for r in result["records"]:
         percentiles = [f"{r[p]:.2f}" if p in r else "" for p in ("p50_us", "p99_us")]
         shares = ["" if r[k] is None else f"{r[k]:.1%}" for k in ("sparsity", "macs_done")]
-        times = f"{r['sequence_us'] / STEPS:.2f}", f"{dense / r['sequence_us']:.2f}x"
+        faster = dense[is_whole(r)] / r["sequence_us"]
+        times = f"{r['sequence_us'] / STEPS:.2f}", f"{faster:.2f}x"
         differs = "" if r["difference"] is None else f"{r['difference']:.0e}"
         all_of_them.add_row(r["name"], *shares, *times, *percentiles, differs)
     for name, why in result["not_run"].items():
         all_of_them.add_row(name, "", "", why)
-    parts = Table(title="parts of a sequence, computed one after another [µs]", box=None)
-    names = list(result["parts"])
-    for name in ("", *names):
-        parts.add_column(name.removeprefix("engine, ").removesuffix(", float32"), justify="right")
+    title = "parts of a sequence, computed one after another [µs]"
+    return [
+        all_of_them,
+        parts_table(title, result["parts"]),
+        parts_table("the same, if the reset came before [µs]", result["parts_reset_before"]),
+    ]
+
+
+def is_whole(record: dict[str, Any]) -> bool:
+    """Whether it knew the whole sequence."""
+    return "p50_us" not in record
+
+
+def parts_table(title: str, measured: dict[str, dict[str, float]]) -> Table:
+    """The paper's table: each part, and its share of the dense network's."""
+    table = Table(title=title, box=None)
+    for name in ("", *measured):
+        table.add_column(name.removeprefix("engine, "), justify="right")
     for part in (*PARTS, "total"):
-        row = [total(result["parts"][n]) if part == "total" else result["parts"][n][part] * 1e6
-               for n in names]  # fmt: skip
+        row = [total(p) if part == "total" else p[part] * 1e6 for p in measured.values()]
         told = [f"{row[0]:.0f}", *(f"{v:.0f} ({v / row[0]:.2f})" for v in row[1:])]
-        parts.add_row(part, *told)
-    return [all_of_them, parts]
+        table.add_row(part, *told)
+    return table
 
 
 def total(parts: dict[str, float]) -> float:
