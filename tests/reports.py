@@ -7,6 +7,7 @@ from typing import Any
 
 from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
 from surnn.models import SequenceModel
+from surnn.report import gather, page
 from surnn.runs import RunFolder, config_to_dict
 from surnn.tasks.base import Task
 from training import trainer
@@ -84,3 +85,9 @@ def points(run: dict[str, Any], chart: str, split: str, part: str = "", group: s
     wanted = {"chart": chart, "split": split, "part": part, "group": group}
     (found,) = [curve for curve in run["curves"] if wanted.items() <= curve.items()]
     return found["points"]
+
+
+def shown(*paths: Path, **options) -> dict:
+    """What the page about these runs holds."""
+    found = [gather(path, **options) for path in paths]
+    return Parsed(page(found)).data
