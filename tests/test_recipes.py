@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+import surnn
 from surnn.config import RunConfig
 from surnn.models import SequenceModel
 from surnn.recipes import RECIPES
 from surnn.tasks import Tokens, Values
+from surnn.tasks.copying import Copying
 from surnn.tasks.mackey_glass import MackeyGlass
 from surnn.update import parameter_groups
 
@@ -84,6 +86,22 @@ def test_gates_add_what_the_protocol_says():
     assert parameters("psmnist-stepwise", gates=False) == 596_234
     assert parameters("psmnist-stepwise") - 596_234 == 2 * 131_328
     assert parameters("mackey-glass-10", gates=False) == 49_729
+
+
+def test_the_demos_models_are_those_of_the_example():
+    contestants = {
+        "copying-100": surnn.SuGRU(9, 256, 2, heads=32, gate=surnn.Rhythm(horizon=120)),
+        "copying-100-gru": torch.nn.GRU(9, 256, 2),
+        "copying-100-chrono": torch.nn.GRU(9, 256, 2),
+    }
+    for name, layer in contestants.items():
+        readout = 256 * 10 + 10
+        assert parameters(name) == readout + sum(p.numel() for p in layer.parameters())
+        assert RECIPES[name]().task == Copying(delay=100, objective="recall")
+    (layer,) = build(RECIPES["copying-100"]()).selective_layers()
+    assert (layer.heads, layer.gates[0].horizon) == (32, 120)
+    assert layer.gates[0].surrogate == surnn.Surrogate("triangle", 1.0)
+    assert RECIPES["copying-100-chrono"]().model.chrono
 
 
 BESIDE = [

@@ -85,6 +85,29 @@ def copying_1000() -> RunConfig:
 
 
 @recipe()
+def copying_100() -> RunConfig:
+    """Delay 100, solved in a minute on a CPU: the SuGRU of make demo."""
+    train = TrainConfig(steps=300, batch=32, learning_rate=1.5e-2, warmup=0, evaluate_every=50)
+    model = ModelConfig(layers=2, width=256, heads=32, block="stack")
+    gate = GateConfig(rate=0.1, surrogate="triangle", slope=1.0)
+    return RunConfig(Copying(delay=100, objective="recall"), model, gate, train)
+
+
+@recipe()
+def copying_100_gru() -> RunConfig:
+    """The GRU of make demo, at its own best learning rate."""
+    config = copying_100().beside("gru")
+    return replace(config, train=replace(config.train, learning_rate=3e-3))
+
+
+@recipe()
+def copying_100_chrono() -> RunConfig:
+    """The GRU of make demo that is told to hold on."""
+    config = copying_100_gru()
+    return replace(config, model=replace(config.model, chrono=True))
+
+
+@recipe()
 def copying_variable() -> RunConfig:
     """Delays of 500 to 1000, which a clock cannot learn by heart."""
     return ours(1000, 5000, variable=True)
