@@ -6,15 +6,15 @@ literature does not have.
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .base import Batch, Output, Score, Split, Task, Values, generator_for
-from .stored import check_choice, row_numbers
+from .base import Batch, Output, Score, Split, Values
+from .fresh import Fresh, Parts
+from .stored import check_choice
 
 ALPHABET = 8
 BLANK, SIGNAL = 0, ALPHABET + 1
@@ -24,10 +24,6 @@ IGNORED = -100
 
 LONG = 2000
 """From this delay on the loss of all positions is too thin to learn from."""
-FIXED_SIZE = 1000
-FIXED_SEED = {"valid": 1001, "test": 1002}
-FIXED_NUMBER = -1
-"""A batch number that training never has, so that no training seed meets a fixed set."""
 DATA, DELAY, ANSWER = range(3)
 
 Marker = Literal["one", "fill"]
@@ -40,19 +36,8 @@ def memoryless_loss(delay: int, symbols: int = 10) -> float:
     return symbols * math.log(ALPHABET) / (delay + 2 * symbols)
 
 
-class Draw(NamedTuple):
-    """What is random about some sequences."""
-
-    symbols: Tensor
-    """[B, symbols], 1 to 8."""
-    delays: Tensor
-    """[B]."""
-    noise: Tensor | None
-    """[B, T, 9], in place of the blanks of the delay."""
-
-
 @dataclass(frozen=True)
-class Copying(Task):
+class Copying(Fresh):
     """Copying Memory.
 
     Input: ``symbols`` symbols out of 8, ``delay - 1`` blanks, one signal, ``symbols`` blanks;
@@ -93,6 +78,8 @@ class Copying(Task):
         "suGRU, noise": 0.4856,
     }
     kinds: ClassVar[tuple[str, ...]] = ("data", "delay", "answer")
+    fixed_size: ClassVar[int] = 1000
+    fixed_seeds: ClassVar[dict[Split, int]] = {"valid": 1001, "test": 1002}
 
     def __post_init__(self) -> None:
         for option, kind in (("marker", Marker), ("noise", Noise), ("objective", Objective)):
@@ -119,17 +106,6 @@ class Copying(Task):
     @property
     def chance(self) -> float:
         return 1 / ALPHABET
-
-    def size(self, split: Split) -> int | None:
-        return None if split == "train" else FIXED_SIZE
-
-    def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
-        if split == "train":
-            return self._assemble(self._draw(size, generator_for(seed, number, device)))
-        rows = row_numbers(split, FIXED_SIZE, number, size, seed).to(device)
-        symbols, delays, noise = _fixed(self, split, device)
-        noise = None if noise is None else noise[rows]
-        return self._assemble(Draw(symbols[rows], delays[rows], noise))
 
     def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
         flat, wanted = prediction.float().flatten(0, 1), batch.target.flatten()
@@ -174,13 +150,17 @@ class Copying(Task):
             batch.target.take_along_dim(where, 1),
         )
 
-    def _draw(self, count: int, random: torch.Generator) -> Draw:
+    def draw(self, split: Split, count: int, random: torch.Generator) -> Parts:
+        """Symbols [B, symbols] of 1 to 8, delays [B], and noise [B, T, 9] for the blanks of the
+        delay."""
+
         def integers(low: int, high: int, shape: tuple[int, ...]) -> Tensor:
             return torch.randint(low, high + 1, shape, generator=random, device=random.device)
 
         symbols = integers(1, ALPHABET, (count, self.symbols))
         shortest = (self.delay + 1) // 2 if self.variable else self.delay
-        return Draw(symbols, integers(shortest, self.delay, (count,)), None)
+        delays = integers(shortest, self.delay, (count,))
+        return symbols, delays, None if split == "train" else self._noise(count, random)
 
     def _noise(self, count: int, random: torch.Generator) -> Tensor | None:
         shape, device = (count, self.steps, ALPHABET + 1), random.device
@@ -193,27 +173,28 @@ class Copying(Task):
         symbols = torch.randint(1, ALPHABET + 1, shape[:2], generator=random, device=device)
         return _one_hot(symbols)
 
-    def _assemble(self, draw: Draw) -> Batch:
-        count, device = len(draw.symbols), draw.symbols.device
+    def assemble(self, parts: Parts) -> Batch:
+        symbols, delays, noise = parts
+        count, device = len(symbols), symbols.device
         position = torch.arange(self.steps, device=device).expand(count, -1)
-        answer = (draw.delays + self.symbols).unsqueeze(1)
+        answer = (delays + self.symbols).unsqueeze(1)
         end = answer + self.symbols
         signal = position == answer - 1
         if self.marker == "fill":
             signal = (position >= answer - 1) & (position < end)
         tokens = torch.where(signal, SIGNAL, BLANK)
-        tokens[:, : self.symbols] = draw.symbols
+        tokens[:, : self.symbols] = symbols
 
         inside = (position >= answer) & (position < end)
-        recalled = draw.symbols.take_along_dim((position - answer).clamp(0, self.symbols - 1), 1)
+        recalled = symbols.take_along_dim((position - answer).clamp(0, self.symbols - 1), 1)
         target = torch.where(inside, recalled, torch.where(position < end, BLANK, IGNORED))
 
         kinds = torch.where((position >= answer - 1) & (position < end), ANSWER, DELAY)
         kinds[:, : self.symbols] = DATA
         x = _one_hot(tokens)
-        if draw.noise is not None:
+        if noise is not None:
             silent = (kinds == DELAY) & (position < end)
-            x = torch.where(silent.unsqueeze(-1), draw.noise, x)
+            x = torch.where(silent.unsqueeze(-1), noise, x)
         return Batch(x, target, end.squeeze(1) if self.variable else None, kinds)
 
 
@@ -225,11 +206,3 @@ def _cross_entropy(logits: Tensor, target: Tensor) -> Score:
 
 def _one_hot(tokens: Tensor) -> Tensor:
     return (tokens.unsqueeze(-1) == torch.arange(1, CLASSES, device=tokens.device)).float()
-
-
-@lru_cache(maxsize=2)
-def _fixed(task: Copying, split: Split, device: torch.device) -> Draw:
-    """Drawn on the CPU, so that all devices have the same."""
-    random = generator_for(FIXED_SEED[split], FIXED_NUMBER, torch.device("cpu"))
-    draw = task._draw(FIXED_SIZE, random)._replace(noise=task._noise(FIXED_SIZE, random))
-    return Draw(*(None if part is None else part.to(device) for part in draw))  # type: ignore[arg-type]
