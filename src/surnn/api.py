@@ -23,6 +23,7 @@ from .gates import SSMGate as SSMGate
 from .gates import Table as Table
 from .gates import Threshold as Threshold
 from .gates import WarpedRhythm as WarpedRhythm
+from .generation import generate as generate
 from .layers import SelectiveLayer as SelectiveLayer
 from .layers import SuGRU as SuGRU
 from .layers import SuLSTM as SuLSTM

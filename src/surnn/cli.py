@@ -31,6 +31,7 @@ COMMANDS = {
     "report": "surnn.commands.report",
     "plot": "surnn.commands.plot",
     "export": "surnn.commands.export",
+    "generate": "surnn.commands.generate",
     "list": "surnn.commands.lists",
     "info": "surnn.commands.info",
     "data": "surnn.data.command",

@@ -1,0 +1,182 @@
+"""Text from language models: step by step, by whole forward passes, and from the C engine."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import surnn
+from surnn.cli import main
+from surnn.commands.generate import Letters
+from surnn.config import GateConfig, ModelConfig
+from surnn.engine import LIBRARY
+from surnn.export import to_engine
+from surnn.generation import choose
+from surnn.models import SequenceModel
+from surnn.tasks import Output, Tokens
+from tiny_sets import article
+
+MODELS = {
+    "clock": {},
+    "input": {},
+    "hybrid": {"attention_every": 2, "attention_heads": 2},
+    "window": {"attention_every": 1, "attention_heads": 2, "window": 4},
+    "transformer": {"kind": "transformer"},
+    "gru": {"kind": "gru"},
+}
+ENGINE = ("clock", "input", "gru")
+
+
+def build(kind: str = "clock", vocabulary: int = 50) -> SequenceModel:
+    """Random, but sure of what it says: a tie would be broken by rounding."""
+    torch.manual_seed(0)
+    model = ModelConfig(
+        layers=2, width=32, block="feedforward", norm="rms", tied_embedding=True, **MODELS[kind]
+    )
+    gate = GateConfig("input") if kind == "input" else GateConfig(rate=0.5)
+    made = SequenceModel(model, gate, Tokens(vocabulary), Output(vocabulary, "step"), 30)
+    nn.init.constant_(made.norm.norm.weight, 8.0)
+    for block in made.blocks:  # nor does it say the same again and again
+        if hasattr(block, "narrow"):
+            nn.init.normal_(block.narrow.weight)
+    return made
+
+
+def text_of(model, prompt: torch.Tensor, **options) -> torch.Tensor:
+    return torch.stack(list(surnn.generate(model, prompt, 20, **options)), 1)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_greedy_text_is_that_of_whole_forward_passes(kind):
+    model = build(kind).eval()
+    prompt = torch.randint(0, 50, (3, 7))
+    whole = prompt
+    for _ in range(20):
+        whole = torch.cat((whole, model(whole)[:, -1:].argmax(-1)), 1)
+    model.train()
+    found = text_of(model, prompt, temperature=0)
+    assert torch.equal(found, whole[:, 7:])
+    assert len(found.unique()) > 3
+    assert model.training
+
+
+@pytest.mark.skipif(not LIBRARY.exists(), reason="the engine was not built")
+@pytest.mark.parametrize("kind", ENGINE)
+def test_the_engine_writes_the_same_text(kind, tmp_path):
+    model = build(kind)
+    engine = surnn.Engine(to_engine(model, tmp_path / "model.surnn"))
+    prompt = torch.randint(0, 50, (1, 7))
+    assert torch.equal(
+        text_of(engine, prompt, temperature=0), text_of(model, prompt, temperature=0)
+    )
+    with pytest.raises(ValueError, match="one prompt at a time, got 2"):
+        text_of(engine, prompt.expand(2, -1))
+
+
+def test_seeds_repeat():
+    model, prompt = build(), torch.zeros(2, 1, dtype=torch.long)
+    one, again, other = (text_of(model, prompt, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+def drawn(scores: list[float], **options) -> torch.Tensor:
+    """How often each token comes."""
+    many = torch.tensor([scores]).expand(20_000, -1)
+    tokens = choose(many, torch.Generator().manual_seed(0), **options)
+    return torch.bincount(tokens, minlength=len(scores)) / len(tokens)
+
+
+def test_tokens_are_drawn_by_their_probability():
+    scores = [0.0, 3.0, 1.0, 2.0]
+    close = {"rtol": 0, "atol": 0.02}
+    torch.testing.assert_close(drawn(scores), torch.tensor(scores).softmax(0), **close)
+    halved = torch.tensor(scores).div(0.5).softmax(0)
+    torch.testing.assert_close(drawn(scores, temperature=0.5), halved, **close)
+    best = torch.tensor([-torch.inf, 3.0, -torch.inf, 2.0]).softmax(0)
+    torch.testing.assert_close(drawn(scores, top_k=2), best, **close)
+    # Probabilities are .03, .64, .09, .24: two are needed for .65, one for .6, and one at least.
+    torch.testing.assert_close(drawn(scores, top_p=0.65), best, **close)
+    assert drawn(scores, top_p=0.6)[1] == drawn(scores, top_p=0.01)[1] == 1
+    assert drawn(scores, temperature=0)[1] == drawn(scores, top_k=1)[1] == 1
+    torch.testing.assert_close(drawn(scores, top_k=99, top_p=1.0), drawn(scores))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": -1}, "at least 0, got -1"),
+        ({"top_k": 0}, "at least 1, got 0"),
+        ({"top_p": 0.0}, "at most 1, got 0.0"),
+    ],
+)
+def test_odd_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        text_of(build(), torch.zeros(1, 1, dtype=torch.long), **options)
+    with pytest.raises(ValueError, match=r"T at least 1, got .1, 0."):
+        text_of(build(), torch.zeros(1, 0, dtype=torch.long))
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_letters_come_whole():
+    letters = Letters(256, None)
+    text = "a\u00e9\u4e2d\n"
+    assert letters.encode(text) == list(text.encode())
+    assert [letters.decode(byte) for byte in text.encode()] == [
+        "a", "", "\u00e9", "", "", "\u4e2d", "\n"
+    ]  # fmt: skip
+    assert letters.decode(0xC3) == ""
+    assert letters.decode(ord("x")) == "\ufffdx"  # never was one
+    letters.decode(0xC3)
+    assert letters.end() == "\ufffd"
+    assert letters.encode("") == [10]
+
+
+@pytest.mark.parametrize("tokens", ["bytes", "bpe"])
+def test_the_command_writes_from_a_run_and_from_the_engine(tokens, tmp_path, capsys, monkeypatch):
+    if tokens == "bpe":
+        pytest.importorskip("tokenizers")
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "book.txt").write_text(article(60))
+    run = tmp_path / "run"
+    train = [
+        "train", "text_file", "--task.path", str(tmp_path / "book.txt"), "--task.tokens", tokens,
+        "--task.vocabulary", "300", "--task.context", "16", "--model.width", "32",
+        "--model.block", "feedforward", "--model.tied-embedding", "--train.steps", "20",
+        "--train.batch", "4", "--train.warmup", "1", "--train.device", "cpu", "--out", str(run),
+    ]  # fmt: skip
+    assert main(train) == 0
+    (tmp_path / "book.txt").unlink()  # a run is enough
+    capsys.readouterr()
+
+    def said(source: Path, *more: str) -> str:
+        prompt = ["--prompt", "the caf\u00e9", "--temperature", "0", "--tokens", "40"]
+        assert main(["generate", str(source), *prompt, *more]) == 0
+        return capsys.readouterr().out
+
+    text = said(run)
+    assert text.startswith("the caf\u00e9")
+    assert len(text) > 20
+    assert said(run) == text
+    if LIBRARY.exists():
+        assert main(["export", str(run), "--to", "engine"]) == 0
+        capsys.readouterr()
+        assert said(run / "model.surnn") == text
+    assert main(["generate", str(run)]) == 0
+    if tokens == "bpe":
+        (run / "tokenizer.json").rename(tmp_path / "elsewhere.json")
+        assert main(["generate", str(run)]) == 2
+        assert "name one with --tokenizer" in capsys.readouterr().err
+        assert said(run, "--tokenizer", str(tmp_path / "elsewhere.json")) == text
+
+
+def test_what_is_no_language_model_is_refused(tmp_path, capsys):
+    train = ["train", "copying", "--task.delay", "5", "--model.width", "16", "--train.steps", "1"]
+    assert main([*train, "--train.device", "cpu", "--out", str(tmp_path / "run")]) == 0
+    assert main(["generate", str(tmp_path / "run")]) == 2
+    assert "trained on copying, which is no text" in capsys.readouterr().err
+    assert main(["generate", str(tmp_path / "none")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
