@@ -153,7 +153,7 @@ def test_listops_batches_are_padded_to_their_longest(tmp_path, monkeypatch):
     monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
     task = ListOps(train=30, valid=10, test=10)
     task.prepare(CPU)
-    x, target, lengths, _ = get(task, size=6)
+    x, target, lengths, *_ = get(task, size=6)
     assert lengths is not None
     assert lengths.max() == x.shape[1]
     for row, length in enumerate(lengths.tolist()):

@@ -25,7 +25,7 @@ from surnn.tasks.selective_copy import SelectiveCopy
 @pytest.mark.parametrize(("marker", "signals"), [("one", 1), ("fill", 11)])
 def test_copying_is_laid_out_as_described(marker, signals):
     delay, task = 20, Copying(delay=20, marker=marker)
-    x, target, lengths, kinds = get(task)
+    x, target, lengths, kinds, _ = get(task)
     assert lengths is None
     assert kinds is not None
     assert x.shape == (4, delay + 20, 9)
@@ -46,7 +46,7 @@ def test_copying_symbols_are_uniform():
 @pytest.mark.parametrize("delay", [21, 20])
 def test_variable_delays_cover_half_to_all(delay):
     task = Copying(delay=delay, variable=True)
-    x, target, lengths, kinds = get(task, size=500)
+    x, target, lengths, kinds, _ = get(task, size=500)
     assert lengths is not None
     assert kinds is not None
     assert set((lengths - 20).tolist()) == set(range((delay + 1) // 2, delay + 1))
@@ -133,7 +133,7 @@ def test_padding_has_no_loss():
 )
 def test_selective_copy_is_laid_out_as_described(layout, noise, prompt, steps):
     task = SelectiveCopy(body=60, data=6, layout=layout)
-    x, target, _, kinds = get(task, size=50)
+    x, target, _, kinds, _ = get(task, size=50)
     assert kinds is not None
     assert task.steps == steps
     assert x.shape == (50, steps)
