@@ -29,6 +29,7 @@ from .layers import SuGRU as SuGRU
 from .layers import SuLSTM as SuLSTM
 from .layers import SuRNN as SuRNN
 from .layers import SuSNN as SuSNN
+from .memory import activation_bytes as activation_bytes
 from .runs import RunError as RunError
 from .state import SuState as SuState
 from .surrogate import Surrogate as Surrogate

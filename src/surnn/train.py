@@ -255,6 +255,8 @@ class Trainer:
         }
         if reading.rates:
             values["update_rate"] = reading.rates
+        if self.device.type == "cuda":
+            values["peak_memory"] = torch.cuda.max_memory_allocated(self.device)
         self.updater.losses.zero_()
         self.logged = self.step
         self._record("train", values)
