@@ -57,6 +57,14 @@ def test_train_tells_what_it_did(tmp_path, capsys):
     assert f"surnn eval {tmp_path / 'run'} --split test" in out
 
 
+@pytest.mark.parametrize(("warmup", "few"), [("100", True), ("0", False)])
+def test_train_says_when_there_was_no_time_to_learn(tmp_path, capsys, warmup, few):
+    assert train(tmp_path / "run", "--train.minutes", "0.0001", "--train.warmup", warmup) == 0
+    told = capsys.readouterr().out
+    assert "0.0001 minutes are over" in told
+    assert ("fitted into the time, and the learning rate rises over 100" in told) == few
+
+
 @pytest.mark.parametrize("kind", ["gru", "transformer", "mingru"])
 def test_a_baseline_trains_in_the_same_way(tmp_path, kind):
     block = ["--model.block", "residual"] if kind == "transformer" else []
@@ -235,6 +243,7 @@ def test_another_kind_drops_the_defaults_it_has_no_use_for():
         (["reproduce"], "see surnn list recipes"),
         (["reproduce", "psmist"], "did you mean 'psmnist'?"),
         (["reproduce", "psmnist", "--budget", "..s"], "is no time"),
+        (["reproduce", "psmnist", "--budget", "0.0min"], "'0.0min' is no time"),
         (["list", "recipe"], "did you mean 'recipes'?"),
         (["list", "recipes", "psmnis-gru"], "did you mean 'psmnist-gru'?"),
         (["list", "gates", "a", "b"], "'b' is one argument too many"),

@@ -434,7 +434,7 @@ def pick_device(wanted: str, world: World) -> torch.device:
     if wanted == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise ValueError("no CUDA device is there; use --train.device cpu")
+        raise ValueError("no CUDA device is there; leave the device to be chosen, or name cpu")
     if world.local_rank >= torch.cuda.device_count():
         raise ValueError(
             f"there are more processes on this machine than GPUs, {torch.cuda.device_count()}; "

@@ -146,7 +146,7 @@ def differences(full: "RunConfig", brief: "RunConfig") -> list[str]:
 def minutes(text: str) -> float:
     """'10min', '90s' or '2h' in minutes."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)", text)
-    if match is None:
+    if match is None or not float(match[1]):
         raise CommandError(f"{text!r} is no time; write for example 90s, 10min or 2h")
     return float(match[1]) * {"s": 1 / 60, "min": 1, "h": 60}[match[2]]
 

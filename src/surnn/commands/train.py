@@ -135,10 +135,16 @@ def _tell(trainer: "Trainer", result: dict[str, Any]) -> None:
             f"valid {metric} {result[metric]:.4g}{part(result)}"
             + (f", best {trainer.best:.4g}" if trainer.best is not None else "")
         )
+    train = trainer.config.train
+    if train.minutes is not None and trainer.step < train.warmup and not trainer.interrupted:
+        say(
+            f"only {trainer.step} updates fitted into the time, and the learning rate rises over "
+            f"{train.warmup}: take a smaller --train.batch or model, a GPU, or more time"
+        )
     if trainer.folder is not None:
         path = trainer.folder.path
         say(f"kept in {path}")
-        end = ending(trainer.config.train, vars(trainer))
+        end = ending(train, vars(trainer))
         status, more = ("stopped", "") if end is None else ("finished", end[1])
         for what, command in what_next(path, status, more):
             say(f"{what + ':':8} {command}")
