@@ -192,6 +192,10 @@ def carried_on(
     mixer: nn.Module, x: Tensor, state: Any, lengths: Tensor | None
 ) -> tuple[Tensor, Any]:
     """The same from a state, and the state after it."""
+    if not hasattr(mixer, "run"):
+        raise TypeError(
+            f"{type(mixer).__name__} takes whole sequences or single steps, not parts of a sequence"
+        )
     y, state = mixer.run(x.transpose(0, 1), state, lengths)  # type: ignore[operator]
     return y.transpose(0, 1), state
 

@@ -111,7 +111,7 @@ def load(tokenizer: str, vocabulary: int) -> Any:
 
 def spelling_of(coder: Any) -> list[bytes | None]:
     """The bytes of each token; None for special ones."""
-    letters = _letters()
+    letters = byte_letters()
     special = coder.get_added_tokens_decoder()
     found: list[bytes | None] = []
     for token in range(coder.get_vocab_size()):
@@ -158,7 +158,7 @@ def _ids(coder: Any, text: str) -> list[int]:
     return coder.encode(text, add_special_tokens=False).ids
 
 
-def _letters() -> dict[str, int]:
+def byte_letters() -> dict[str, int]:
     """GPT-2's: bytes that print stand for themselves, the others for letters from 256 on."""
     printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printed]

@@ -1,0 +1,205 @@
+"""Models in Hugging Face's transformers: generation, padding, files, its Trainer."""
+
+import pytest
+import torch
+from torch import nn
+
+import surnn
+from surnn.cli import main
+from surnn.config import ModelConfig
+from tiny_sets import article
+
+transformers = pytest.importorskip("transformers")
+hf = pytest.importorskip("surnn.hf")
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+MODELS = {
+    "clock": {},
+    "input": {},
+    "lstm cell": {"kind": "sulstm"},
+    "hybrid": {"attention_every": 2, "attention_heads": 2},
+    "window": {"attention_every": 1, "attention_heads": 2, "window": 4},
+    "gru": {"kind": "gru"},
+    "mingru": {"kind": "mingru"},
+    "transformer": {"kind": "transformer"},
+}
+
+
+def build(kind: str = "clock"):
+    torch.manual_seed(0)
+    gate = {"kind": "input", "source": "layer"} if kind == "input" else {}
+    gate = gate or ({"rate": 0.5} if kind in ("clock", "hybrid", "window", "lstm cell") else {})
+    options = {"layers": 2, "width": 32, "tied_embedding": True, **MODELS[kind]}
+    config = hf.SuRNNConfig(50, 30, options, gate, pad_token_id=0, eos_token_id=49)
+    model = hf.SuRNNForCausalLM(config).eval()
+    nn.init.constant_(model.model.norm.norm.weight, 8.0)  # sure of what it says
+    for block in model.model.blocks:  # and not always the same
+        if hasattr(block, "narrow"):
+            nn.init.normal_(block.narrow.weight)
+    return model
+
+
+def prompts(*lengths: int) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    return [torch.randint(1, 49, (n,)) for n in lengths]
+
+
+def padded(texts: list[torch.Tensor], side: str) -> tuple[torch.Tensor, torch.Tensor]:
+    longest = max(len(text) for text in texts)
+    ids = torch.zeros(len(texts), longest, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, text in enumerate(texts):
+        place = slice(longest - len(text), None) if side == "left" else slice(0, len(text))
+        ids[row, place], mask[row, place] = text, 1
+    return ids, mask
+
+
+def ours(model, text: torch.Tensor, tokens: int = 6) -> list[int]:
+    return [int(token) for token in surnn.generate(model.model, text[None], tokens, temperature=0)]
+
+
+def theirs(model, ids: torch.Tensor, mask: torch.Tensor | None = None, **options) -> torch.Tensor:
+    found = model.generate(
+        ids, attention_mask=torch.ones_like(ids) if mask is None else mask, max_new_tokens=6,
+        **{"do_sample": False, "eos_token_id": None, **options},
+    )  # fmt: skip
+    return found[:, ids.shape[1] :]
+
+
+@pytest.mark.parametrize("kind", ["clock", "window", "transformer", "gru"])
+def test_generate_is_ours(kind):
+    model = build(kind)
+    texts = prompts(6, 6, 6)
+    expected = [ours(model, text) for text in texts]
+    assert len({token for text in expected for token in text}) > 2
+    assert theirs(model, torch.stack(texts)).tolist() == expected
+    assert theirs(model, torch.stack(texts), use_cache=False).tolist() == expected
+
+
+@pytest.mark.parametrize("kind", ["clock", "input", "hybrid"])
+def test_a_batch_of_unequal_prompts_goes_on_as_each_alone(kind):
+    model = build(kind)
+    texts = prompts(6, 2, 4)
+    ids, mask = padded(texts, "left")
+    found = theirs(model, ids, mask)
+    for text, row in zip(texts, found, strict=True):
+        assert row.tolist() == ours(model, text)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", MODELS)
+@torch.no_grad()
+def test_padding_moves_neither_states_nor_clocks(kind, side):
+    model = build(kind)
+    texts = prompts(6, 2, 4)
+    ids, mask = padded(texts, side)
+    found = model(ids, mask, use_cache=True)
+    plain = model(ids, mask)
+    assert plain.state is None
+    for row, text in enumerate(texts):
+        alone = model(text[None], use_cache=True)
+        here = found.logits[row][mask[row] == 1]
+        torch.testing.assert_close(here, alone.logits[0], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(plain.logits[row][mask[row] == 1], here, rtol=1e-4, atol=1e-4)
+        state = found.state.select(torch.tensor([row]))
+        next_one = model(torch.tensor([[7]]), state=state, use_cache=True)
+        after = model(torch.tensor([[7]]), state=alone.state, use_cache=True)
+        torch.testing.assert_close(next_one.logits, after.logits, rtol=1e-4, atol=1e-4)
+        for one, other in zip(next_one.state.stream.layers, after.state.stream.layers, strict=True):
+            if hasattr(one, "gates") or hasattr(one, "keys"):
+                assert one.t.flatten().tolist() == other.t.flatten().tolist() == [len(text) + 1]
+
+
+def test_nothing_but_padding_is_refused():
+    ids, mask = padded([*prompts(4), torch.tensor([], dtype=torch.long)], "left")
+    with pytest.raises(ValueError, match="nothing but padding"):
+        build()(ids, mask)
+
+
+@pytest.mark.parametrize("kind", ["window", "mingru"])
+def test_beams_and_samples(kind):
+    model = build(kind)
+    texts = prompts(6, 3)
+    ids, mask = padded(texts, "left")
+    cached = theirs(model, ids, mask, num_beams=3)
+    assert torch.equal(cached, theirs(model, ids, mask, num_beams=3, use_cache=False))
+    drawn = theirs(model, ids, mask, do_sample=True, top_k=5, num_return_sequences=3)
+    assert drawn.shape == (6, 6)
+
+
+def test_a_loss_is_that_of_shifted_labels():
+    model = build()
+    ids, mask = padded(prompts(6, 4), "right")
+    labels = ids.masked_fill(mask == 0, -100)
+    logits = model(ids, mask).logits
+    expected = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+    torch.testing.assert_close(model(ids, mask, labels=labels).loss, expected)
+    loss, scores = model(ids, mask, labels=labels, return_dict=False, logits_to_keep=1)
+    torch.testing.assert_close(loss, expected)
+    assert scores.shape == (2, 1, 50)
+
+
+@pytest.mark.parametrize("kind", ["clock", "hybrid"])
+def test_saved_and_reloaded(kind, tmp_path):
+    model = build(kind)
+    model.save_pretrained(tmp_path)
+    assert (tmp_path / "model.safetensors").exists()
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert isinstance(again, hf.SuRNNForCausalLM)
+    assert ModelConfig(**hf._tuples(again.config.model)) == ModelConfig(
+        **hf._tuples(model.config.model)
+    )
+    ids = prompts(9)[0][None]
+    assert torch.equal(again.eval()(ids).logits, model(ids).logits)
+    tied = sum(p.numel() for p in again.parameters())
+    assert tied == sum(p.numel() for p in model.model.parameters())
+
+
+@pytest.mark.parametrize("tokens", ["bytes", "bpe"])
+def test_a_run_becomes_a_folder(tokens, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "book.txt").write_text(article(60))
+    run, folder = tmp_path / "run", tmp_path / "folder"
+    train = [
+        "train", "text_file", "--task.path", str(tmp_path / "book.txt"), "--task.tokens", tokens,
+        "--task.vocabulary", "300", "--task.context", "16", "--model.width", "32",
+        "--model.block", "feedforward", "--train.steps", "20", "--train.batch", "4",
+        "--train.warmup", "1", "--train.device", "cpu", "--out", str(run),
+    ]  # fmt: skip
+    assert main(train) == 0
+    hf.from_run(run, folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    text = "the caf\u00e9 of\n  Wiki"
+    ids = tokenizer(text)["input_ids"]
+    assert tokenizer.decode(ids) == text
+    assert ids == list(text.encode()) or tokens == "bpe"
+    capsys.readouterr()
+    assert (
+        main(["generate", str(run), "--prompt", text, "--temperature", "0", "--tokens", "9"]) == 0
+    )
+    said = capsys.readouterr().out[:-1]
+    first = [] if tokens == "bytes" else [tokenizer.eos_token_id]
+    given = torch.tensor([first + ids])
+    options = {"attention_mask": torch.ones_like(given), "eos_token_id": None, "do_sample": False}
+    found = model.generate(given, max_new_tokens=9, **options)
+    assert tokenizer.decode(found[0][len(first) :]) == said
+    with pytest.raises(FileExistsError, match="choose another name"):
+        hf.from_run(run, folder)
+
+
+def test_their_trainer_trains_it(tmp_path):
+    pytest.importorskip("accelerate")
+    model = build().train()
+    texts = [{"input_ids": text, "labels": text} for text in torch.randint(1, 5, (8, 12))]
+    options = transformers.TrainingArguments(
+        str(tmp_path), max_steps=6, per_device_train_batch_size=4, learning_rate=1e-2,
+        report_to=[], use_cpu=True, save_steps=6, logging_steps=1, disable_tqdm=True,
+    )  # fmt: skip
+    trainer = transformers.Trainer(model, options, train_dataset=texts)
+    trainer.train()
+    losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
+    assert losses[-1] < losses[0] - 0.1
+    again = hf.SuRNNForCausalLM.from_pretrained(tmp_path / "checkpoint-6")
+    for one, other in zip(again.parameters(), model.parameters(), strict=True):
+        assert torch.equal(one, other)
