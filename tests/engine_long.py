@@ -101,6 +101,42 @@ def no_growth(folder: Path, steps: int) -> None:
     assert growth < 2048  # of Python itself; 10^7 steps of one byte each would be ten thousand
 
 
+def other_projects(folder: Path) -> None:
+    """CMake builds and installs the library, shared and static, and others find it."""
+    if shutil.which("cmake") is None:
+        print("cmake is not installed: left out")
+        return
+    layer = surnn.SuGRU(1, 16, gate=surnn.AlwaysOpen()).eval()
+    to_engine(layer, folder / "model.surnn")
+    header = (SOURCES / "surnn.h").read_text()
+    example = header[header.index(" *     #include <surnn.h>") : header.index(" * Build it with")]
+    user = folder / "user"
+    user.mkdir()
+    (user / "example.c").write_text("\n".join(line[7:] for line in example.splitlines()) + "\n")
+    (user / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.16)\nproject(user C)\nfind_package(surnn 0.1 REQUIRED)\n"
+        "add_executable(user example.c)\ntarget_link_libraries(user surnn::surnn)\n"
+    )
+
+    def cmake(*words: object) -> None:
+        subprocess.run(["cmake", *map(str, words)], check=True, stdout=subprocess.DEVNULL)
+
+    for shared in ("ON", "OFF"):
+        build, there, other = (folder / f"{name}-{shared}" for name in ("build", "there", "other"))
+        options = f"-DBUILD_SHARED_LIBS={shared}", f"-DCMAKE_INSTALL_PREFIX={there}"
+        cmake("-S", SOURCES.parent, "-B", build, *options)
+        cmake("--build", build)
+        cmake("--install", build)
+        cmake("-S", user, "-B", other, f"-DCMAKE_PREFIX_PATH={there}")
+        cmake("--build", other)
+        for command in ([other / "user"], [there / "bin" / "surnn-run", "model.surnn"]):
+            done = subprocess.run(
+                command, cwd=folder, check=True, input="0.5\n", capture_output=True, text=True
+            )
+            assert done.stdout
+    print("CMake: installed, found and used by another project, shared and static")
+
+
 def models(folder: Path) -> list[Path]:
     """Small models that have every operation in them."""
     kinds = [
@@ -158,6 +194,7 @@ def main() -> None:
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        other_projects(folder)
         hostile_files(folder, tries)
         far_clocks(folder, 20_000)
         many_steps(folder, 100_000)

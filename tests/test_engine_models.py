@@ -120,13 +120,16 @@ def test_eight_bits_in_blocks(block, tmp_path):
 # ---------------------------------------------------------------------------- C without Python
 
 
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror")
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_a_folder_of_c_builds_and_says_the_same(tmp_path):
     model, x = build(), np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
     folder = to_c_folder(model, tmp_path / "c")
     program = tmp_path / "program"
-    sources = sorted(map(str, folder.glob("*.c")))
-    subprocess.run(["cc", *sources, "-lm", "-o", program], check=True)
+    sources = sorted(str(source) for source in folder.glob("*.c"))
+    subprocess.run(["cc", *STRICT, *sources, "-lm", "-o", program], check=True)
     text = "\n".join(" ".join(f"{v:.9g}" for v in frame) for frame in x)
 
     def run(text, *arguments):
@@ -144,6 +147,27 @@ def test_a_folder_of_c_builds_and_says_the_same(tmp_path):
     assert run("", "--what").returncode == 2
     assert "2 of 3 numbers" in run("1 2").stderr
     assert "has x where a number" in run("1 x").stderr
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_the_header_s_example_runs(tmp_path):
+    """Linked with the library that Python uses."""
+    header = (SOURCES / "surnn.h").read_text()
+    example = header[header.index(" *     #include <surnn.h>") : header.index(" * Build it with")]
+    code = tmp_path / "example.c"
+    code.write_text("\n".join(line[7:] for line in example.splitlines()) + "\n")
+    library = surnn.engine.LIBRARY
+    linked = [library, f"-Wl,-rpath,{library.parent}", "-o", tmp_path / "example"]
+    subprocess.run(["cc", *STRICT, "-I", SOURCES, code, *linked], check=True)
+
+    def run():
+        return subprocess.run(
+            [tmp_path / "example"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    assert "model.surnn: the file cannot be opened" in run().stderr
+    loaded(surnn.SuGRU(3, 200, gate=surnn.AlwaysOpen()), tmp_path)  # writes model.surnn
+    assert run().stdout.startswith("after the first frame: ")
 
 
 # ---------------------------------------------------------------------------- what is refused

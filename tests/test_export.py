@@ -1,6 +1,8 @@
 """Exported steps against the model's own: onnxruntime within rounding, torch.export exactly."""
 
+import copy
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +68,6 @@ def follow(model, run, batch: int, start: int = 0, steps: int = STEPS):
 PLAIN = GateConfig()
 MODELS = {
     "gru": lambda: surnn.SuGRU(3, 12, heads=3, expand=2, groups=3, bias=False),
-    "alif": lambda: surnn.SuSNN(3, 8, heads=2, adaptation_goes_on=True),
     "gates of the input": lambda: stack_of(
         surnn.SuRNN,
         surnn.InputGate(hidden=5, always_on=0.3),
@@ -75,18 +76,23 @@ MODELS = {
         surnn.Rhythm(mode="soft"),
         nonlinearity="relu",
     ),
-    "residual, tokens, mean, lif": lambda: model_of(
-        Tokens(7), kind="susnn", neuron="lif", pool="mean", layers=1
+    "residual, tokens, mean, alif": lambda: model_of(
+        Tokens(7), kind="susnn", adaptation_goes_on=True, heads=2, pool="mean", layers=1
     ),
-    "feed-forward, each step, tanh": lambda: model_of(
-        wanted=Output(4, "step"), kind="surnn", block="feedforward", norm="rms", layers=1
+    "feed-forward, each step, lif": lambda: model_of(
+        wanted=Output(4, "step"),
+        kind="susnn",
+        neuron="lif",
+        block="feedforward",
+        norm="rms",
+        layers=1,
     ),
     "nn.GRU, norm after": lambda: model_of(
         kind="gru", gate=PLAIN, norm="batch", prenorm=False, glu="silu", layers=1
     ),
     "S4D": lambda: model_of(kind="s4d", gate=PLAIN, state=4, glu="none", layers=1),
 }
-EXACTLY = ("gru", "residual, tokens, mean, lif")
+EXACTLY = ("gru", "residual, tokens, mean, alif")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -159,50 +165,47 @@ def test_gates_are_those_of_python_at_any_time(tmp_path):
 # ---------------------------------------------------------------------------- the files
 
 
-@pytest.fixture(scope="module")
-def two_layers():
-    return stack_of(surnn.SuLSTM, surnn.Rhythm(rate=0.3), surnn.SSMGate(modes=4))
+def test_a_file_of_two_layers(tmp_path):
+    """One file for all of these: to make it takes longer than to look at it."""
+    layer = stack_of(surnn.SuLSTM, surnn.Rhythm(rate=0.3), surnn.SSMGate(modes=4))
+    file = to_onnx(layer, tmp_path / "model.onnx")
+    has_names_and_any_batch(file)
+    carries_bit_for_bit(layer, file)
+    has_a_clock_for_each_stream(layer, file)
+    has_constants_and_tells_no_folders(file)
 
 
-@pytest.fixture(scope="module")
-def file(two_layers, tmp_path_factory):
-    return to_onnx(two_layers, tmp_path_factory.mktemp("onnx") / "model.onnx")
-
-
-def test_inputs_and_outputs_have_names_and_any_batch(file):
+def has_names_and_any_batch(file):
     session = onnxruntime.InferenceSession(file)
     state = {name: ["batch", 8] for name in ("h_0", "c_0", "h_1", "c_1")}
     state = {"t": ["batch"], **state, "gate_1": ["batch", 4]}
     assert {i.name: i.shape for i in session.get_inputs()} == {"frame": ["batch", 3], **state}
     new = {f"new_{name}": shape for name, shape in state.items()}
     assert {o.name: o.shape for o in session.get_outputs()} == {"output": ["batch", 8], **new}
-    tokens = StreamingStep(model_of(Tokens(7), pool="mean"))
-    assert (tokens.input_name, tokens.output_name) == ("token", "prediction")
-    assert list(tokens.begin) == ["t", "h_0", "h_1", "total"]
 
 
-def test_what_is_carried_stays_bit_for_bit(two_layers, file):
-    before = StreamingStep(two_layers).init_state(2)
-    for t, (found, wanted, fed, _) in enumerate(follow(two_layers, onnx_step(file), 2), 1):
+def carries_bit_for_bit(layer, file):
+    before = StreamingStep(layer).init_state(2)
+    for t, (found, wanted, fed, _) in enumerate(follow(layer, onnx_step(file), 2), 1):
         assert off(found, wanted) < 1e-5
-        updates = two_layers.gates[0](torch.tensor([[t]]))[0].g[0, 0] != 0
+        updates = layer.gates[0](torch.tensor([[t]]))[0].g[0, 0] != 0
         for name in ("h_0", "c_0"):
             assert torch.equal((fed[name] != before[name]).all(0), updates)
             assert torch.equal((fed[name] != before[name]).any(0), updates)
         before = fed
 
 
-def test_streams_of_a_batch_have_clocks_of_their_own(two_layers, file):
+def has_a_clock_for_each_stream(layer, file):
     t = torch.tensor([3, 700, LATE])
-    state = StreamingStep(two_layers).init_state(3) | {"t": t}
+    state = StreamingStep(layer).init_state(3) | {"t": t}
     _, new = onnx_step(file)(torch.randn(3, 3), state)
-    updates = two_layers.gates[0](t[:, None] + 1)[0].g[:, 0] != 0
+    updates = layer.gates[0](t[:, None] + 1)[0].g[:, 0] != 0
     assert torch.equal(new["h_0"] != 0, updates)
     assert len(updates.unique(dim=0)) > 1
     assert torch.equal(new["t"], t + 1)
 
 
-def test_constants_are_computed_once_and_nobodys_folders_are_told(file):
+def has_constants_and_tells_no_folders(file):
     content = onnx.load(file)
     onnx.checker.check_model(content, full_check=True)
     kinds = [node.op_type for node in content.graph.node]
@@ -211,8 +214,14 @@ def test_constants_are_computed_once_and_nobodys_folders_are_told(file):
     assert str(Path(__file__).parents[1]) not in str(content)
 
 
-def test_every_operation_of_a_step_depends_on_its_input(two_layers):
-    program = program_of(StreamingStep(two_layers))
+def test_tokens_have_names_too():
+    tokens = StreamingStep(model_of(Tokens(7), pool="mean"))
+    assert (tokens.input_name, tokens.output_name) == ("token", "prediction")
+    assert list(tokens.begin) == ["t", "h_0", "h_1", "total"]
+
+
+def test_every_operation_of_a_step_depends_on_its_input():
+    program = program_of(StreamingStep(stack_of(surnn.SuLSTM, surnn.Rhythm(rate=0.3))))
     inputs = set(program.graph_signature.user_inputs)
     changing = {node for node in program.graph.nodes if node.name in inputs}
     for node in program.graph.nodes:
@@ -261,13 +270,13 @@ def test_files_that_would_not_work_are_refused(tmp_path, monkeypatch):
 # ---------------------------------------------------------------------------- the check
 
 
-def test_a_file_of_another_model_is_noticed(tmp_path):
+def test_another_model_is_noticed():
     layer = surnn.SuGRU(3, 8, gate=surnn.EveryN(2))
-    run = pt2_step(to_pt2(layer, tmp_path / "model.pt2"))
-    assert compare(StreamingStep(layer), run) == Agreement(0.0, 0, 400)
+    written = StreamingStep(copy.deepcopy(layer))
+    assert compare(StreamingStep(layer), written) == Agreement(0.0, 0, 400)
     with torch.no_grad():
         layer.bias_hh_l0[-1] += 0.01
-    found = compare(StreamingStep(layer), run)
+    found = compare(StreamingStep(layer), written)
     assert 1e-4 < found.largest < 0.1
     assert not found.good
 
@@ -336,11 +345,24 @@ def test_the_command_tells_how_to_use_what_it_wrote(to, run, tmp_path, capsys):
     assert list(out.parent.iterdir()) == [out]
 
 
-def test_c_and_int8(run, tmp_path, capsys):
+def test_c_is_compiled_if_there_is_a_compiler(run, tmp_path, capsys, monkeypatch):
     out = tmp_path / "c"
-    assert main(["export", str(run), "--to", "c", "--weights", "int8", "--out", str(out)]) == 0
+    assert main(["export", str(run), "--to", "c", "--out", str(out)]) == 0
     assert (out / "main.c").exists()
-    assert "cc -O2 *.c -lm" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "cc -O2 *.c -lm" in told
+    if shutil.which("cc"):
+        assert re.search(r"compiled with cc, and checked: 400 random steps, .*e-\d\d\n", told)
+        broken = shutil.which("false")
+        monkeypatch.setattr(command.shutil, "which", lambda name: broken)
+        words = ["export", str(run), "--to", "c", "--out", str(tmp_path / "other")]
+        assert main(words) == 2
+        assert "do not build here and were not kept" in capsys.readouterr().err
+    monkeypatch.setattr(command.shutil, "which", lambda name: None)
+    other = tmp_path / "int8"
+    assert main(["export", str(run), "--to", "c", "--weights", "int8", "--out", str(other)]) == 0
+    assert "not compiled: no C compiler (cc) found" in capsys.readouterr().out
+    assert sorted(tmp_path.iterdir()) == [out, other]
 
 
 def test_nothing_is_overwritten(run, tmp_path, capsys):
@@ -354,7 +376,7 @@ def test_nothing_is_overwritten(run, tmp_path, capsys):
 def test_a_file_that_fails_its_check_is_not_kept(run, tmp_path, capsys, monkeypatch):
     def write(step, path, weights):
         path.write_text("wrong")
-        return Agreement(0.5, 0, 400)
+        return [("checked", Agreement(0.5, 0, 400))]
 
     monkeypatch.setitem(command.WRITERS, "pt2", write)
     out = tmp_path / "model.pt2"

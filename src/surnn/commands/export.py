@@ -11,11 +11,12 @@ Before a file gets its name, it is run on random steps beside the model.
 
 import argparse
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..cli import CommandError
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from ..export.check import Agreement
     from ..export.step import StreamingStep
 
+Check: TypeAlias = "tuple[str, Agreement | str]"
+"""What was done to the file, and what came of it, or why it was not done."""
 HELP = "write a trained model for the C engine, C, ONNX or torch.export"
 NAMES = {"engine": "model.surnn", "c": "model-c", "onnx": "model.onnx", "pt2": "model.pt2"}
 USAGE = {
@@ -73,7 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     fresh = out.with_name(f"new-{out.name}")
     try:
-        told = judged(WRITERS[to](step, fresh, weights), weights)
+        told = "\n".join(judged(check, weights) for check in WRITERS[to](step, fresh, weights))
         fresh.rename(out)
     finally:
         remove(fresh)
@@ -95,16 +98,17 @@ def trained(path: Path, checkpoint: str) -> "tuple[StreamingStep, int]":
         raise CommandError(str(error)) from error
 
 
-def judged(agreement: "Agreement | str", weights: str) -> str:
+def judged(check: Check, weights: str) -> str:
     """What to say of a check; an error if it failed."""
+    how, agreement = check
     if isinstance(agreement, str):
-        return f"not checked: {agreement}"
+        return f"not {how}: {agreement}"
     if weights == "float32" and not agreement.good:
         raise CommandError(
             f"the file would not compute what the model does, and was not kept: {agreement}. "
             "This is a bug of surnn or of what it exports with; please report it"
         )
-    return f"checked: {agreement}"
+    return f"{how}: {agreement}"
 
 
 def usage(to: str, step: "StreamingStep", path: Path) -> str:
@@ -122,7 +126,7 @@ def usage(to: str, step: "StreamingStep", path: Path) -> str:
 # ---------------------------------------------------------------------------- each kind of file
 
 
-def write_engine(step: "StreamingStep", path: Path, weights: str) -> "Agreement | str":
+def write_engine(step: "StreamingStep", path: Path, weights: str) -> list[Check]:
     """The engine's file."""
     from ..engine import EngineError, library  # noqa: PLC0415
     from ..export import to_engine  # noqa: PLC0415
@@ -135,39 +139,46 @@ def write_engine(step: "StreamingStep", path: Path, weights: str) -> "Agreement 
     try:
         library()
     except EngineError as error:
-        return str(error)
-    return compare_engine(step, path)
+        return [("checked", str(error))]
+    return [("checked", compare_engine(step, path))]
 
 
-def write_c(step: "StreamingStep", path: Path, weights: str) -> "Agreement | str":
-    """A folder of C files. The model in it is the engine's file, and checked as such."""
+def write_c(step: "StreamingStep", path: Path, weights: str) -> list[Check]:
+    """A folder of C files. The model in it is the engine's file, and checked as such, too."""
     from ..export import to_c_folder  # noqa: PLC0415
+    from ..export.check import compare_c  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
-        agreement = write_engine(step, Path(folder) / "model.surnn", weights)
+        checks = write_engine(step, Path(folder) / "model.surnn", weights)
     to_c_folder(step.model, path, weights)  # type: ignore[arg-type]
-    return agreement
+    if (compiler := shutil.which("cc")) is None:
+        return [*checks, ("compiled", "no C compiler (cc) found")]
+    try:
+        return [*checks, ("compiled with cc, and checked", compare_c(step, path, compiler))]
+    except subprocess.CalledProcessError as error:
+        told = f"{error}\n{error.stderr}"
+        raise CommandError(f"the C files do not build here and were not kept: {told}") from error
 
 
-def write_onnx(step: "StreamingStep", path: Path, weights: str) -> "Agreement":
+def write_onnx(step: "StreamingStep", path: Path, weights: str) -> list[Check]:
     """The step for onnxruntime."""
     from ..export import to_onnx  # noqa: PLC0415
     from ..export.check import compare, onnx_step  # noqa: PLC0415
 
     to_onnx(step.model, path)
-    return compare(step, onnx_step(path))
+    return [("checked", compare(step, onnx_step(path)))]
 
 
-def write_pt2(step: "StreamingStep", path: Path, weights: str) -> "Agreement":
+def write_pt2(step: "StreamingStep", path: Path, weights: str) -> list[Check]:
     """The step for torch."""
     from ..export import to_pt2  # noqa: PLC0415
     from ..export.check import compare, pt2_step  # noqa: PLC0415
 
     to_pt2(step.model, path)
-    return compare(step, pt2_step(path))
+    return [("checked", compare(step, pt2_step(path)))]
 
 
-WRITERS: "dict[str, Callable[[StreamingStep, Path, str], Agreement | str]]" = {
+WRITERS: "dict[str, Callable[[StreamingStep, Path, str], list[Check]]]" = {
     "engine": write_engine, "c": write_c, "onnx": write_onnx, "pt2": write_pt2
 }  # fmt: skip
 

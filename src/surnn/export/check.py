@@ -1,9 +1,12 @@
 """Whether an exported file computes what the model in Python does: random steps of both."""
 
+import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,24 +59,61 @@ def compare(step: StreamingStep, run: Run, streams: int = 4, steps: int = 100) -
     return judge(step, off, off > TOLERANCE)
 
 
+Stream = Callable[[np.ndarray, int], np.ndarray]
+"""Inputs [steps, ...] and the clock before the first, to predictions [steps, outputs]."""
+
+
 @torch.no_grad()
-def compare_engine(
-    step: StreamingStep, path: Path, streams: int = 20, steps: int = 20
+def compare_streams(
+    step: StreamingStep, run: Stream, from_late: bool, streams: int = 20, steps: int = 20
 ) -> Agreement:
-    """Whole streams of predictions, since the engine keeps its state to itself."""
-    state = late(step.init_state(streams))
+    """Whole streams of predictions, of those who keep their state to themselves."""
+    state = step.init_state(streams)
+    if from_late:
+        state = late(state)
     generator = torch.Generator().manual_seed(0)
     x = torch.stack([step.random_input(streams, generator) for _ in range(steps)])
-    engine, found, wanted = Engine(path), [], []
-    for i in range(streams):
-        stream = engine.stream()
-        stream.clock = int(state[CLOCK][i])
-        found.append(torch.from_numpy(stream.run(x[:, i].numpy())))
+    clocks = state[CLOCK].tolist()
+    found = [torch.from_numpy(run(x[:, i].numpy(), clocks[i])) for i in range(streams)]
+    wanted = []
     for frame in x:
         prediction, state = step(frame, state)
         wanted.append(prediction)
     off = torch.stack([difference(torch.stack(found, 1)[t], wanted[t]) for t in range(steps)])
     return judge(step, off, (off > TOLERANCE).any(0).expand_as(off))
+
+
+def compare_engine(step: StreamingStep, path: Path) -> Agreement:
+    """The engine's file, run by the library of this installation."""
+    engine = Engine(path)
+
+    def run(x: np.ndarray, clock: int) -> np.ndarray:
+        stream = engine.stream()
+        stream.clock = clock
+        return stream.run(x)
+
+    return compare_streams(step, run, from_late=True)
+
+
+def compare_c(step: StreamingStep, folder: Path, compiler: str) -> Agreement:
+    """A folder of C files, built as its users will build it. The program always begins at t = 0.
+
+    Raises:
+        subprocess.CalledProcessError: it cannot be built.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        program = Path(place) / "model"
+        sources = sorted(str(source) for source in folder.glob("*.c"))
+        command = [compiler, "-O2", *sources, "-lm", "-o", str(program)]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+
+        def run(x: np.ndarray, clock: int) -> np.ndarray:
+            text = "\n".join(repr(v) for v in x.ravel().tolist())
+            done = subprocess.run([program], input=text, capture_output=True, text=True, check=True)
+            rows = [line.split() for line in done.stdout.splitlines()]
+            return np.array(rows, np.float32)
+
+        return compare_streams(step, run, from_late=False)
 
 
 def late(state: State) -> State:
