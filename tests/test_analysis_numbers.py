@@ -164,11 +164,11 @@ def test_correlation_is_numpys():
 
 
 def test_rate_by_change_of_a_gate_that_opens_on_change():
-    x = torch.tensor([[0.0, 0, 0, 1, 1, 1, 0, 0, 9]]).unsqueeze(-1)
-    gate = torch.tensor([[0.0, 0, 0, 1, 0, 0, 1, 0, 0]]).unsqueeze(-1).expand(1, 9, 4)
+    x = torch.tensor([[5.0, 5, 5, 1, 1, 1, 1, 0, 9]]).unsqueeze(-1)
+    gate = torch.tensor([[1.0, 0, 0, 1, 0, 0, 0, 1, 1]]).unsqueeze(-1).expand(1, 9, 4)
     layer = analysis.LayerRecord("layer 1", "layer", gate, gate)
-    found = analysis.rate_by_change(layer, x, torch.tensor([8]), bins=2)
-    torch.testing.assert_close(found.change, torch.tensor([0.0, 2 / 3]))
+    found = analysis.rate_by_change(layer, x, torch.tensor([8]), bins=2)  # of steps 1 to 7
+    torch.testing.assert_close(found.change, torch.tensor([0.0, 5 / 3]))
     torch.testing.assert_close(found.rate, torch.tensor([0.0, 2 / 3]))
 
 
@@ -256,6 +256,15 @@ def test_trade_offs_are_counted():
     each = 3 * (HIDDEN + HIDDEN // 2)  # of a block-diagonal recurrence
     assert selective.compute.counted == updates * HIDDEN * each
     assert selective.state.counted == HIDDEN + 1
+
+
+def test_serial_steps_are_those_of_the_busiest_head():
+    gate = torch.zeros(2, 6, 4)  # two heads of two units
+    gate[0, [0, 1], 0], gate[0, [1, 2], 1], gate[1, 5, 2:] = 1, 1, 1
+    layer = surnn.SuGRU(4, 4, heads=2, batch_first=True)
+    selective = analysis.trade_offs(layer, analysis.LayerRecord("layer 1", "unit", gate, gate))[-1]
+    assert selective.serial.counted == 3
+    assert selective.depth.counted == 6 / 2 / 4
 
 
 def test_products_are_counted_by_torch():

@@ -1,9 +1,12 @@
 """surnn plot: every figure, from tiny runs; what it says and what it refuses."""
 
+import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 
 from surnn.analysis.figures import PLOTS, BenchmarkPlot
 from surnn.analysis.figures.gates import update_rate_table
@@ -18,6 +21,7 @@ from surnn.train import Trainer
 
 pytest.importorskip("matplotlib")
 
+ROOT = Path(__file__).parent.parent
 BRIEF = TrainConfig(
     steps=2, batch=4, warmup=1, log_every=1, evaluate_every=1, evaluation_batches=1, device="cpu"
 )
@@ -120,6 +124,15 @@ def test_every_figure_is_tested():
     assert set(PLOTS) == {*SHOWS, *real, *benchmarks}
 
 
+def test_every_figure_is_in_the_documents_and_small():
+    text = (ROOT / "docs" / "analysis.md").read_text()
+    shown = set(re.findall(r"figures/(.*?)\.png", text))
+    there = {path.stem: path.stat().st_size for path in (ROOT / "docs" / "figures").glob("*.png")}
+    assert shown == set(there)
+    assert max(there.values()) < 150_000
+    assert all(f"surnn plot {name} " in text for name in PLOTS)
+
+
 def test_rates_are_of_the_first_update_and_of_the_best(runs):
     rows = update_rate_table([Subject(runs["learned"])])
     assert [name.split(", ")[-1] for name, _, _ in rows] == ["layer 1", "layer 2"]
@@ -127,6 +140,19 @@ def test_rates_are_of_the_first_update_and_of_the_best(runs):
     valid = [line for line in RunFolder.open(runs["learned"]).metrics() if line["kind"] == "valid"]
     best = max(valid, key=lambda line: line["accuracy"])
     assert [after for _, _, after in rows] == pytest.approx(best["update_rate"])
+
+
+def test_the_untrained_model_is_what_training_began_with(runs):
+    subject = Subject(runs["again"])
+    first = Trainer(subject.trained.config).model.state_dict()
+    untrained = subject.untrained().state_dict()
+    assert all(torch.equal(value, untrained[name]) for name, value in first.items())
+
+
+def test_a_raster_begins_with_the_busiest_gate(runs):
+    figure = drawn("gate-raster", runs["learned"])
+    black = [1 - axes.images[0].get_array().mean(1) for axes in figure.axes]
+    assert all((rates[:-1] >= rates[1:]).all() for rates in black)
 
 
 def test_labels_tell_runs_apart(runs, tmp_path):
@@ -168,11 +194,10 @@ def test_the_list_has_all_figures(capsys):
 def test_figures_of_benchmarks(name, tmp_path, capsys):
     folder = {"run-time": "gpu_bench", "latency": "engine_bench"}
     out = tmp_path / "figure.png"
-    here = __file__.rpartition("/tests/")[0]
-    assert main(["plot", name, f"{here}/results/{folder[name]}", "--out", str(out)]) == 0
+    assert main(["plot", name, str(ROOT / "results" / folder[name]), "--out", str(out)]) == 0
     assert out.stat().st_size > 10_000
     other = {"run-time": "engine_bench", "latency": "gpu_bench"}[name]
-    assert main(["plot", name, f"{here}/results/{other}", "--out", str(out)]) == 2
+    assert main(["plot", name, str(ROOT / "results" / other), "--out", str(out)]) == 2
     assert "is not a result of surnn bench" in capsys.readouterr().err
 
 

@@ -55,6 +55,14 @@ def test_the_step_jacobian_has_the_papers_form():
         torch.testing.assert_close(step, eye + torch.diag(g) @ (proposal - eye))
 
 
+def test_the_proposals_jacobian_is_that_of_the_open_step():
+    layer, x, jac = trajectory()
+    opened = surnn.SuGRU(FEATURES, HIDDEN, gate=surnn.AlwaysOpen()).double()
+    opened.load_state_dict(layer.state_dict(), strict=False)
+    torch.testing.assert_close(jac.proposal[0], analysis.jacobians(opened, x, steps=1).step[0])
+    assert not analysis.identity_rows(jac.proposal[0]).any()
+
+
 @pytest.mark.parametrize("backend", ["reference", "events"])
 def test_sensitivity_is_what_autograd_finds(backend):
     layer, x, jac = trajectory(heads=2)

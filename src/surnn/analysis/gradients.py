@@ -140,4 +140,4 @@ def fit_decay(
     spread = (log - log.mean()).square().sum()
     left = (log - slope * updates - offset).square().sum()
     r2 = 1 - (left / spread).item() if spread > 0 else 1.0
-    return Decay(slope.exp().item() if rate else 1.0, offset.exp().item(), r2)
+    return Decay(slope.exp().item(), offset.exp().item(), r2)

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> None:
                 ]
                 figure = _draw(arguments.name, plot, subjects, arguments.example)
             out.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(out, dpi=130)
+            figure.savefig(out, dpi=120)
     except (NoMatplotlib, Unfit, RunError, OSError) as error:
         raise CommandError(str(error)) from error
     print(f"wrote {out}")

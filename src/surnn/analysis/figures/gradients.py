@@ -15,6 +15,7 @@ from ..recording import record
 from .subjects import Subject, Unfit, one_size, timed
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SEQUENCES = 16
@@ -50,8 +51,7 @@ def gradients(subjects: Sequence[Subject], _example: int) -> "Figure":
             axes.plot(distance[first:last], fit.at(distance[first:last], rate),
                       color="black", linestyle=":", linewidth=1)  # fmt: skip
         axes.set_yscale("log")
-        low, high = axes.get_ylim()
-        axes.set_ylim(max(low, LEAST), high)
+        _end_at(axes, LEAST)
         axes.set_xlabel(r"steps from the state to the end, $T - \tau$")
         axes.set_title(title)
         axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2))
@@ -59,6 +59,11 @@ def gradients(subjects: Sequence[Subject], _example: int) -> "Figure":
     panels[0].set_ylabel(r"$\|\partial\ell/\partial h_\tau\|_2$, mean of sequences")
     figure.suptitle(f"Gradient by the states of layer 1, {subjects[0].options['task.name']}")
     return figure
+
+
+def _end_at(axes: "Axes", least: float) -> None:
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, least), high)
 
 
 def loss_of(task: Task, batch: Batch) -> Callable[[Tensor], Tensor]:
@@ -103,7 +108,7 @@ def proposition_1(subjects: Sequence[Subject], example: int) -> "Figure":
         elapsed = torch.arange(1, len(growth.norm) + 1)
         for share, style in ((1.0, "-"), (0.5, "--"), (0.0, ":")):
             name = {1.0: "largest", 0.5: "median", 0.0: "smallest"}[share]
-            left.plot(elapsed, growth.constant.quantile(share, 1).clamp(min=1e-20), style,
+            left.plot(elapsed, growth.constant.quantile(share, 1), style,
                       color=COLOURS[0], label=f"{name} of all units")  # fmt: skip
         left.set_yscale("log")
         left.set_xlabel(r"elapsed steps $t$")
@@ -111,7 +116,7 @@ def proposition_1(subjects: Sequence[Subject], example: int) -> "Figure":
         left.set_title(f"{subject.label}: constant for ρ = {growth.rho:.2f}")
         left.legend()
         last = growth.count[-1]
-        right.scatter(last, growth.norm[-1].clamp(min=1e-20), 14, color=COLOURS[0], alpha=0.6,
+        right.scatter(last, growth.norm[-1], 14, color=COLOURS[0], alpha=0.6,
                       label="units")  # fmt: skip
         line = torch.arange(int(last.max()) + 1).double()
         right.plot(
@@ -122,8 +127,9 @@ def proposition_1(subjects: Sequence[Subject], example: int) -> "Figure":
         right.set_ylabel(r"$\|\partial h_{t,i}/\partial h_0\|_2$")
         right.set_title("sensitivity to the first state")
         right.legend()
-        open_axes(left)
-        open_axes(right)
+        for axes in (left, right):
+            open_axes(axes)
+            _end_at(axes, LEAST)
     return figure
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SERIES = 16
 """Mackey-Glass series that errors are taken over."""
+SHOWN = 400
+"""Steps of a series in the plane: more are a tangle."""
 
 
 def learning_curves(subjects: Sequence[Subject], _example: int) -> "Figure":
@@ -113,9 +115,9 @@ def attractors(subjects: Sequence[Subject], example: int) -> "Figure":
     grid = figure.subplots(len(found), columns, squeeze=False, sharex=True, sharey=True)
     for row, subject, shown, colour in zip(grid, subjects, found, COLOURS, strict=False):
         for axes, horizon, k in zip(row, shown.horizons, range(columns), strict=False):
-            axes.plot(*attractor(shown.true[example, :, k]), color="#bbbbbb", linewidth=0.6,
+            axes.plot(*attractor(shown.true[example, :SHOWN, k]), color="#bbbbbb", linewidth=0.6,
                       label="true")  # fmt: skip
-            axes.plot(*attractor(shown.made[example, :, k]), color=colour, linewidth=0.6,
+            axes.plot(*attractor(shown.made[example, :SHOWN, k]), color=colour, linewidth=0.6,
                       label=f"{subject.label}'s forecast")  # fmt: skip
             axes.set_title(f"{horizon} steps ahead")
             open_axes(axes, grid=False)

@@ -46,6 +46,7 @@ def updates_on_signal(subjects: Sequence[Subject], example: int) -> "Figure":
     rates.set_ylabel("open [%]")
     rates.set_xlabel("step")
     rates.set_xlim(0.5, end + 0.5)
+    rates.set_ylim(0, 180 * max(float(share[example, :end].max()) for share in shares) or 1)
     below.set_xlabel(r"change of the input, $|x_t - x_{t-1}|$ (mean of each tenth of the steps)")
     below.set_ylabel("updates [% of units]")
     below.set_ylim(bottom=0)
@@ -64,6 +65,7 @@ def _trace(axes: "Axes", x: Tensor, share: Tensor) -> None:
         axes.imshow(x.T.numpy(), aspect="auto", origin="lower", cmap="gray_r", extent=extent,
                     interpolation="nearest")  # fmt: skip
         axes.set_ylabel("features")
+        axes.set_yticks([0, x.shape[-1] // 2, x.shape[-1]])
         height, top = x.shape[-1], x.shape[-1]
     else:
         axes.plot(steps, x, color="#999999", linewidth=0.8)

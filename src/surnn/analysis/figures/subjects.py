@@ -111,19 +111,19 @@ def name_all(subjects: Sequence[Subject], *but: str) -> None:
 
     Seeds do not count, nor options in ``but``: runs that differ in nothing else have one label.
     """
-    known = {name for subject in subjects for name in subject.options}
+    known = set.intersection(*(set(subject.options) for subject in subjects))
     different = [
         name for name in sorted(known)
         if name not in ("model.kind", "train.seed", "train.device", *but)
-        and len({repr(subject.options.get(name)) for subject in subjects}) > 1
+        and len({repr(subject.options[name]) for subject in subjects}) > 1
     ]  # fmt: skip
     named = [name for name in different if name.startswith("task.")]
     for part in ("model.", "gate.", "train."):
         _label(subjects, named)
-        alike = _alike(subjects)
+        alike = groups(subjects).values()
         named += [
             name for name in different if name.startswith(part)
-            and any(len({repr(s.options.get(name)) for s in same}) > 1 for same in alike)
+            and any(len({repr(s.options[name]) for s in same}) > 1 for same in alike)
         ]  # fmt: skip
     _label(subjects, named)
 
@@ -136,19 +136,15 @@ def groups(subjects: Sequence[Subject]) -> dict[str, list[Subject]]:
     return found
 
 
-def _alike(subjects: Sequence[Subject]) -> list[list[Subject]]:
-    return list(groups(subjects).values())
-
-
 def _label(subjects: Sequence[Subject], names: Sequence[str]) -> None:
     for subject in subjects:
-        told = [f"{name.split('.')[-1].replace('_', ' ')} {_short(subject.options.get(name))}"
-                for name in names if subject.options.get(name) is not None]  # fmt: skip
+        told = [_told(name, subject.options[name]) for name in names]
         subject.label = ", ".join((subject.kind, *told))
 
 
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _told(name: str, value: Any) -> str:
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return short if name == "task.name" else f"{name.rpartition('.')[2].replace('_', ' ')} {short}"
 
 
 def timed(call: Callable[[], Any]) -> float:
