@@ -4,15 +4,16 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 
 from surnn.analysis.figures import PLOTS, BenchmarkPlot
 from surnn.analysis.figures.gates import update_rate_table
-from surnn.analysis.figures.subjects import Subject, groups, name_all
+from surnn.analysis.figures.subjects import KINDS, Subject, Unfit, groups, name_all
 from surnn.cli import main
-from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from surnn.config import GateConfig, ModelConfig, ModelKind, RunConfig, TrainConfig
 from surnn.runs import RunFolder, config_to_dict
 from surnn.tasks import load_task
 from surnn.tasks.copying import Copying
@@ -147,6 +148,20 @@ def test_the_untrained_model_is_what_training_began_with(runs):
     first = Trainer(subject.trained.config).model.state_dict()
     untrained = subject.untrained().state_dict()
     assert all(torch.equal(value, untrained[name]) for name, value in first.items())
+
+
+def test_sequences_of_unequal_length(tmp_path, data):
+    run = train(tmp_path / "run", load_task("listops")(train=40, valid=8, test=8))
+    assert "chance" not in texts(drawn("learning-curves", run))  # it takes the data
+    shortest = Subject(run).batch(1).lengths[0]
+    assert drawn("gate-raster", run).axes[0].images[0].get_array().shape[1] == shortest
+    for name in ("gradients", "trajectories"):
+        with pytest.raises(Unfit, match="unequal length"):
+            drawn(name, run)
+
+
+def test_every_kind_of_model_has_a_name():
+    assert set(KINDS) == set(get_args(ModelKind))
 
 
 def test_a_raster_begins_with_the_busiest_gate(runs):

@@ -28,7 +28,8 @@ def gate_raster(subjects: Sequence[Subject], example: int) -> "Figure":
     layers = subject.selective(subject.record(batch))
     figure = new_figure(7.2, 0.7 + 1.5 * len(layers))
     panels = figure.subplots(len(layers), 1, sharex=True, squeeze=False)[:, 0]
-    end = batch.x.shape[-2] if batch.lengths is None else int(batch.lengths.flatten()[example])
+    steps = layers[0].gate.shape[1]
+    end = steps if batch.lengths is None else int(batch.lengths.flatten()[example])
     for axes, layer in zip(panels, layers, strict=True):
         shown = raster(layer, example)[:, :end]
         rates = shown.float().mean(1)

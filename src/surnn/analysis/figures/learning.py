@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...plotting import COLOURS, GREY, new_figure, open_axes
+from ...tasks.base import Task
 from ...tasks.copying import memoryless_loss
 from ...tasks.mackey_glass import VARIANCE, MackeyGlass
 from ..curves import Curve, band, learning_curve
@@ -37,8 +38,8 @@ def learning_curves(subjects: Sequence[Subject], _example: int) -> "Figure":
     left.set_ylabel("training loss")
     right.set_ylabel(f"validation {task.metric}")
     names = {subject.options["task.name"] for subject in subjects}
-    if len(names) == 1 and not task.needs:  # chance may need the data, which this figure does not
-        right.axhline(task.chance, color=GREY, linestyle=":", linewidth=1, label="chance")
+    if len(names) == 1 and (level := chance_if_known(task)) is not None:
+        right.axhline(level, color=GREY, linestyle=":", linewidth=1, label="chance")
     right.legend()
     figure.suptitle(", ".join(sorted(names)))
     return figure
@@ -131,6 +132,14 @@ def attractors(subjects: Sequence[Subject], example: int) -> "Figure":
     for line in lines.get_lines():
         line.set_linewidth(2)
     return figure
+
+
+def chance_if_known(task: Task) -> float | None:
+    """None where it takes the data, which this figure does without."""
+    try:
+        return task.chance
+    except RuntimeError:  # not prepared
+        return None
 
 
 def _of_seeds(label: str, same: Sequence[Any]) -> str:

@@ -102,7 +102,7 @@ def need_task(subjects: Sequence[Subject], *names: str) -> None:
 def one_size(subjects: Sequence[Subject]) -> None:
     """Refuse batches of several lengths."""
     for subject in subjects:
-        if subject.options.get("task.variable"):
+        if subject.batch(1).lengths is not None:
             raise Unfit(f"{subject.path} has sequences of unequal length; this figure needs one")
 
 
