@@ -32,7 +32,7 @@ def image_updates(subjects: Sequence[Subject], _example: int) -> "Figure":
     order, recording = _order(subject), subject.record(batch)
     layers = recording.layers
     edges = [_edge_correlation(recording.x, layer) for layer in layers]
-    figure = new_figure(9.2, 0.6 + 0.85 * (1 + len(layers)))
+    figure = new_figure(max(5.6, 0.6 + 0.78 * (1 + len(chosen))), 0.6 + 0.85 * (1 + len(layers)))
     grid = figure.subplots(1 + len(layers), 1 + len(chosen), squeeze=False)
     for axes, row in zip(grid[0, 1:], chosen, strict=True):
         _picture(axes, as_image(_grey(batch.x[row]), order))
