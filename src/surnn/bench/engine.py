@@ -69,12 +69,11 @@ def run(turns: int, seed: int, out: Path, command: str) -> None:
     result["environment"]["command"] = command
     results.write(out, result)
     console = Console()
-    for table in tables(result):
-        console.print(table)
+    wide = Console(width=max(console.width, 120))  # a table that is cut off says nothing
     with (out / "table.txt").open("w") as file:
-        paper = Console(file=file, width=120)
-        for table in tables(result):
-            paper.print(table)
+        for paper in (wide, Console(file=file, width=120)):
+            for table in tables(result):
+                paper.print(table)
     if (problem := draw(result, out / "engine.png")) is not None:
         console.print(problem)
     console.print(f"results are in {out}")
