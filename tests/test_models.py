@@ -131,14 +131,14 @@ def test_blocks_are_their_equations(prenorm):
     x = torch.randn(5, 2, 32)
     residual = build(prenorm=prenorm)
     block = residual.blocks[0]
-    y = mixed(block.mixer, block.norm(x) if prenorm else x, None)
+    y, _ = mixed(block.mixer, block.norm(x) if prenorm else x)
     total = x + functional.glu(block.out(functional.gelu(y)), -1)
     torch.testing.assert_close(block(x), total if prenorm else block.norm(total))
     assert (residual.norm is not None) == prenorm
 
     block = build(block="feedforward", prenorm=prenorm).blocks[0]
     first, second = block.norm, block.second_norm
-    total = x + mixed(block.mixer, first(x) if prenorm else x, None)
+    total = x + mixed(block.mixer, first(x) if prenorm else x)[0]
     total = total if prenorm else first(total)
     y = second(total) if prenorm else total
     total = total + block.narrow(functional.gelu(block.widen(y)))

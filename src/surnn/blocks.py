@@ -2,8 +2,8 @@
 
 Layers are *mixers*: [B, T, features] to [B, T, width], causal. Blocks are between them and have the
 time first, [T, B, features], as recurrences read it: what a mixer gets and gives is a view. A block
-with a mixer that streams streams too: ``init_state``, then ``step`` by step, or ``run`` for some
-steps at once.
+with a mixer that streams streams too: ``init_state``, then ``step`` by step, or some steps at once
+with a ``state``.
 """
 
 from abc import ABC, abstractmethod
@@ -80,8 +80,10 @@ class Stacked(nn.Module):
         self.mixer = mixer
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        return self.dropout(mixed(self.mixer, x, lengths))
+    def forward(self, x: Tensor, lengths: Tensor | None = None, state: Any = None) -> Any:
+        y, state = mixed(self.mixer, x, lengths, state)
+        y = self.dropout(y)
+        return y if state is None else (y, state)
 
     def init_state(self, batch: int) -> Any:
         """The mixer's state before the first step."""
@@ -90,11 +92,6 @@ class Stacked(nn.Module):
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         """One step [B, features]."""
         y, state = self.mixer.step(x, state)  # type: ignore[operator]
-        return self.dropout(y), state
-
-    def run(self, x: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
-        """Some steps [T, B, features]."""
-        y, state = carried_on(self.mixer, x, state, lengths)
         return self.dropout(y), state
 
 
@@ -119,8 +116,10 @@ class Around(nn.Module, ABC):
     def after(self, x: Tensor, y: Tensor, lengths: Tensor | None = None) -> Tensor:
         """The block's output, from its input x and the mixer's output y."""
 
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        return self.after(x, mixed(self.mixer, self._before(x, lengths), lengths), lengths)
+    def forward(self, x: Tensor, lengths: Tensor | None = None, state: Any = None) -> Any:
+        y, state = mixed(self.mixer, self._before(x, lengths), lengths, state)
+        y = self.after(x, y, lengths)
+        return y if state is None else (y, state)
 
     def init_state(self, batch: int) -> Any:
         """The mixer's state before the first step."""
@@ -130,11 +129,6 @@ class Around(nn.Module, ABC):
         """One step [B, width]."""
         y, state = self.mixer.step(self._before(x), state)  # type: ignore[operator]
         return self.after(x, y), state
-
-    def run(self, x: Tensor, state: Any, lengths: Tensor | None = None) -> tuple[Tensor, Any]:
-        """Some steps [T, B, width]."""
-        y, state = carried_on(self.mixer, self._before(x, lengths), state, lengths)
-        return self.after(x, y, lengths), state
 
     def _before(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         return self.norm(x, lengths) if self.prenorm else x
@@ -183,15 +177,12 @@ class FeedForward(Around):
         return self._sum(x, y, self.second_norm, lengths)
 
 
-def mixed(mixer: nn.Module, x: Tensor, lengths: Tensor | None) -> Tensor:
-    """A mixer's outputs [T, B, width] for x [T, B, features]."""
-    return mixer(x.transpose(0, 1), lengths).transpose(0, 1)
-
-
-def carried_on(
-    mixer: nn.Module, x: Tensor, state: Any, lengths: Tensor | None
+def mixed(
+    mixer: nn.Module, x: Tensor, lengths: Tensor | None = None, state: Any = None
 ) -> tuple[Tensor, Any]:
-    """The same from a state, and the state after it."""
+    """A mixer's outputs [T, B, width] for x [T, B, features]; from a state also the one after."""
+    if state is None:
+        return mixer(x.transpose(0, 1), lengths).transpose(0, 1), None
     if not hasattr(mixer, "run"):
         raise TypeError(
             f"{type(mixer).__name__} takes whole sequences or single steps, not parts of a sequence"

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from .distributed import World
 from .layers import SelectiveLayer
@@ -165,7 +166,11 @@ def first_state(model: SequenceModel, batch: int) -> StreamState:
                 "attention to all steps cannot go on without end: give it a --model.window, or use "
                 "--task.no-streams"
             )
-    return model.init_state(batch)
+    # All begin as zeros. Those of a sharded model would be sharded as its weights are.
+    return tree_map(
+        lambda v: torch.zeros(v.shape, dtype=v.dtype, device=v.device) if torch.is_tensor(v) else v,
+        model.init_state(batch),
+    )
 
 
 def _scores(task: Task, prediction: Tensor, batch: Batch) -> dict[str, Score]:

@@ -171,7 +171,7 @@ class SequenceModel(nn.Module):
         x = self.encoder(x.transpose(0, 1))
         layers = []
         for block, remembered in zip(self.blocks, state.layers, strict=True):
-            x, new = block.run(x, remembered, lengths)  # type: ignore[operator]
+            x, new = block(x, lengths, remembered)
             layers.append(new)
         y = x if self.norm is None else self.norm(x, lengths)
         return y, state._replace(layers=tuple(layers))
