@@ -13,7 +13,9 @@ from training import trainer
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/analysis.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", "docs/analysis.md", "docs/language_models.md"]
+)
 def test_code_blocks_run(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some write files
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), flags=re.DOTALL)

@@ -11,6 +11,7 @@ from surnn.graphs import FAR_AHEAD, WARM_UP, Ahead, Captured
 from surnn.tasks.base import Batch
 from surnn.tasks.copying import Copying
 from surnn.tasks.listops import ListOps
+from surnn.tasks.text_file import TextFile
 from surnn.train import NotFinite, Trainer
 from training import record, resumed, trainer, weights
 
@@ -67,6 +68,24 @@ def test_a_captured_run_is_the_run(tmp_path, changes):
         assert found.keys() == expected.keys()
         for key in found.keys() - {"kind", "update_rate_by_kind", "accuracy"}:
             assert found[key] == pytest.approx(expected[key], rel=tolerance), (key, found["step"])
+
+
+@pytest.mark.parametrize("model", [{}, {"attention_every": 1, "attention_heads": 2, "window": 9}])
+def test_a_captured_run_carries_its_state(tmp_path, model):
+    """Streams: states are in the same memory all the time, and begin anew with an epoch."""
+    text = torch.randint(97, 105, (3000,), generator=torch.Generator().manual_seed(0))
+    (tmp_path / "text").write_bytes(bytes(text.tolist()))
+    parts = {
+        "task": TextFile(context=32, streams=True, path=str(tmp_path / "text")),
+        "model": replace(CONFIG.model, layers=1, block="feedforward", **model),
+    }
+    for name, captured in (("eager", False), ("graph", True)):
+        trainer(tmp_path / name, options(parts, cuda_graph=captured, batch=16)).fit()
+    losses = [
+        [line["loss"] for line in record(tmp_path / name) if line["kind"] == "train"]
+        for name in ("graph", "eager")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 def test_a_captured_run_draws_anew_in_every_update(tmp_path):

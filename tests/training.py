@@ -51,6 +51,7 @@ def same(a: Trainer, b: Trainer) -> bool:
 
 
 def record(path: Path) -> list[dict]:
-    """What was logged, but for the time it took."""
+    """What was logged, but for the time and memory it took."""
     lines = RunFolder.open(path).metrics()
-    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+    measured = ("seconds", "peak_memory")
+    return [{k: v for k, v in line.items() if k not in measured} for line in lines]

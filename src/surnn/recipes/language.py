@@ -22,7 +22,7 @@ TABLE = "Table 4"
 
 BYTES = ModelConfig(
     layers=14, width=512, heads=8, block="feedforward", feedforward=2208, norm="rms",
-    tied_embedding=True, max_rate=0.5,
+    tied_embedding=True, max_rate=0.6,
 )  # fmt: skip
 """Heads of 64 units."""
 LOCAL = GateConfig(rate=0.15, always_on=0.125, target_rate=0.25, surrogate="triangle", slope=2.0)
