@@ -179,8 +179,10 @@ static void input_of_tile(step *st, size_t tile) {
     st->own.input_at[tile] = st->input_version;
 }
 
+/* Frames of a chunk take turns in going up and down: what was read last is still in the cache. */
 static void products_of_tiles(step *st, size_t open) {
-    for (size_t i = 0; i < open; i++) {
+    for (size_t k = 0; k < open; k++) {
+        size_t i = st->s->frame % 2 ? open - 1 - k : k;
         input_of_tile(st, st->open[i]);
         product_of_tile(st, st->products + i * st->width, st->open[i], 1);
     }
