@@ -206,12 +206,14 @@ def engine(result: dict[str, Any]) -> "Figure":
     """The C engine's speed against the share of closed units, beside others' dense speed."""
     figure = new_figure(7, 4.5)
     axes = figure.add_subplot()
-    records = result["records"]
+    records = [r for r in result["records"] if "whole sequence" not in r["name"]]
     dense = next(r["sequence_us"] for r in records if r["name"] == "engine, dense, float32")
     for colour, weights in zip(COLOURS, ("float32", "int8"), strict=False):
         mine = [r for r in records if r["name"].endswith(weights)]
-        axes.plot([r["sparsity"] for r in mine], [dense / r["sequence_us"] for r in mine],
-                  "o-", color=colour, label=f"engine, {weights}")  # fmt: skip
+        for single, line, what in ((False, "o-", "groups"), (True, "x--", "single units")):
+            drawn = [r for r in mine if ("single units" in r["name"]) == single]
+            axes.plot([r["sparsity"] for r in drawn], [dense / r["sequence_us"] for r in drawn],
+                      line, color=colour, label=f"engine, {what}, {weights}")  # fmt: skip
     most = max(r["sparsity"] or 0 for r in records)
     shares = [most * i / 100 for i in range(101)]
     axes.plot(shares, [1 / (1 - s) for s in shares], ":", color="black", label="1 / open units")
