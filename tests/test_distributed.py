@@ -16,7 +16,7 @@ from surnn.models import SequenceModel
 from surnn.runs import RunFolder
 from surnn.train import Trainer, pick_device
 from training import CONFIG, RAGGED, record, trainer, updates
-from two_processes import BALANCED, EQUAL, aim
+from two_processes import BALANCED, EQUAL, aim, streams
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
@@ -32,6 +32,7 @@ def torchrun(*command: str | Path) -> subprocess.CompletedProcess:
 
 
 def test_two_processes_are_one_and_act_together(tmp_path):
+    (tmp_path / "text").write_bytes(bytes(97 + i * i % 7 for i in range(1500)))
     done = torchrun(Path(__file__).parent / "two_processes.py", tmp_path)
     assert done.returncode == 0, done.stderr[-5000:]
     told = json.loads(done.stdout.strip().splitlines()[-1])
@@ -96,6 +97,10 @@ def test_two_processes_are_one_and_act_together(tmp_path):
             expected = torch.tensor(first["gradients"][key])
             torch.testing.assert_close(expected, parameter.grad, rtol=1e-4, atol=1e-6)
     assert all("--model.norm layer" in process["text"] for process in told["batch norm"])
+    trainer(tmp_path / "one stream", streams(tmp_path)).fit()
+    expected = [line["loss"] for line in record(tmp_path / "one stream")]
+    for name in ("streams", "streams sharded"):
+        assert [line["loss"] for line in record(tmp_path / name)] == pytest.approx(expected, 1e-4)
 
 
 def test_batch_norm_is_of_the_whole_batch_on_gpus():

@@ -1,5 +1,6 @@
 """Models and baselines: shapes, streams, pooling, and what a length hides."""
 
+import copy
 from dataclasses import fields, replace
 from typing import get_args
 
@@ -171,6 +172,16 @@ def test_drop_path_leaves_some_sequences_as_they_were():
     assert (skipped == skipped[:1]).all()  # at all steps or none
     assert 0.2 < skipped.float().mean() < 0.8
     assert not (block.eval()(x) == x).all(2).any()
+
+
+def test_a_tied_head_is_the_embedding():
+    model = build(given=Tokens(500), wanted=Output(500, "step"), tied_embedding=True)
+    assert model.head.weight is model.encoder.weight
+    assert [name for name, _ in model.named_parameters() if "head" in name] == []
+    scores = model(torch.randint(0, 500, (2, 20)))
+    assert scores.std() < 2  # it begins without an opinion, though an embedding's rows are long
+    again = copy.deepcopy(model)
+    assert again.head.weight is again.encoder.weight is not model.encoder.weight
 
 
 # ---------------------------------------------------------------------------- gates

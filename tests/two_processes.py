@@ -12,10 +12,11 @@ from pathlib import Path
 
 import torch
 
-from surnn.config import GateConfig, RunConfig
+from surnn.config import GateConfig, ModelConfig, RunConfig
 from surnn.distributed import join, leave
 from surnn.runs import RunFolder, config_to_dict
 from surnn.tasks.copying import Copying
+from surnn.tasks.text_file import TextFile
 from surnn.train import Trainer
 from training import BRIEF, RAGGED, SMALL
 
@@ -36,6 +37,16 @@ BALANCED = RunConfig(
 RANDOM = RunConfig(
     RAGGED, SMALL, GateConfig(rate=0.3, mode="sampled"), replace(BRIEF, steps=6, log_every=4)
 )
+
+
+def streams(root: Path) -> RunConfig:
+    """States are carried from batch to batch, in a hybrid whose embedding is tied."""
+    model = ModelConfig(
+        layers=2, width=16, heads=4, block="feedforward", tied_embedding=True, attention_every=2,
+        attention_heads=2, window=5,
+    )  # fmt: skip
+    task = TextFile(context=16, streams=True, path=str(root / "text"))
+    return RunConfig(task, model, GateConfig(rate=0.4), replace(BRIEF, steps=6, accumulate=2))
 
 
 def start(path: Path, config: RunConfig, **train) -> Trainer:
@@ -201,6 +212,8 @@ if __name__ == "__main__":
         "penalised": lambda: penalised(False),
         "penalised sharded": lambda: penalised(True),
         "batch norm": batch_norm,
+        "streams": lambda: train("streams", streams(ROOT)).step,
+        "streams sharded": lambda: train("streams sharded", streams(ROOT), shard=True).step,
     }
     told = {name: WORLD.gather(scene()) for name, scene in scenes.items()}
     if WORLD.first:
