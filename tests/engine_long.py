@@ -159,6 +159,34 @@ def models(folder: Path) -> list[Path]:
     return files
 
 
+def on_arm(folder: Path, steps: int) -> None:
+    """NEON, emulated: every model as on this processor, but for the order of sums, which may round
+    an int8 number the other way."""
+    compiler, emulator = "aarch64-linux-gnu-gcc", "qemu-aarch64"
+    if shutil.which(compiler) is None or shutil.which(emulator) is None:
+        print(f"{compiler} or {emulator} is not installed: NEON left out")
+        return
+    runner = folder / "surnn-run-arm"
+    sources = [str(p) for p in SOURCES.glob("*.c")]
+    checks = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror"]
+    subprocess.run([compiler, *checks, "-O2", "-static", *sources, "-lm", "-o", runner], check=True)
+    random, worst = np.random.default_rng(0), 0.0
+    for file in models(folder):
+        engine = surnn.Engine(file)
+        tokens = "table" in file.name
+        x = random.integers(0, 5, steps) if tokens else random.normal(size=(steps, 2))
+        x = x if tokens else x.astype(np.float32)
+        given = "\n".join(str(row) if tokens else " ".join(map(str, row)) for row in x)
+        done = subprocess.run(
+            [emulator, runner, file], check=True, input=given + "\n", capture_output=True, text=True
+        )
+        told = np.array([line.split() for line in done.stdout.splitlines()], np.float32)
+        off = np.abs(told - engine.stream().run(x)).max()
+        assert off < (1e-3 if "int8" in file.name else 1e-5), (file.name, off)
+        worst = max(worst, off)
+    print(f"NEON, emulated: {len(models(folder))} models off by {worst:.1e} at most")
+
+
 def hostile_files(folder: Path, tries: int) -> None:
     """Damaged files under sanitizers; no crash, no leak, nothing undefined."""
     sources = [str(p) for p in SOURCES.glob("*.c") if p.name != "main.c"]
@@ -195,6 +223,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         other_projects(folder)
+        on_arm(folder, 200)
         hostile_files(folder, tries)
         far_clocks(folder, 20_000)
         many_steps(folder, 100_000)
