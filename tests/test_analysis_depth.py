@@ -57,3 +57,11 @@ def test_depth_curve_is_the_sum_of_the_gates():
         torch.testing.assert_close(curve[t], gate[:, :t].sum(1).double().mean(0))
     g = gate[0].double()
     assert analysis.effective_depth(g, 2, 6) == pytest.approx(g[2:6].sum().item() / HIDDEN)
+
+
+def test_depth_goes_on_where_sequences_do():
+    gate = torch.ones(2, STEPS, HIDDEN)
+    gate[1, 3:] = 0  # the second has ended
+    layer = analysis.LayerRecord("layer 1", "unit", gate, gate)
+    found = analysis.depth_curve(layer, torch.tensor([STEPS, 3]))
+    assert torch.equal(found, torch.arange(STEPS + 1.0).double()[:, None].expand(-1, HIDDEN))

@@ -14,6 +14,7 @@ from surnn.analysis.figures.gates import update_rate_table
 from surnn.analysis.figures.subjects import KINDS, Subject, Unfit, groups, name_all
 from surnn.cli import main
 from surnn.config import GateConfig, ModelConfig, ModelKind, RunConfig, TrainConfig
+from surnn.plotting import COLOURS, line_styles
 from surnn.runs import RunFolder, config_to_dict
 from surnn.tasks import load_task
 from surnn.tasks.copying import Copying
@@ -31,8 +32,8 @@ FIXED = GateConfig(rate=0.3, frozen=True)
 CHAOS = MackeyGlass(horizons=(2, 5), length=130, series=16)
 
 
-def train(path, task, kind="sugru", data=None, gate=None, **options):
-    ours = RunConfig(task, SMALL, gate or FIXED, replace(BRIEF, **options))
+def train(path, task, kind="sugru", data=None, gate=FIXED, model=SMALL, **options):
+    ours = RunConfig(task, model, gate, replace(BRIEF, **options))
     config = ours if kind == "sugru" else ours.beside(kind)
     Trainer(config, RunFolder.create(path, config_to_dict(config)), data=data).fit()
     return path
@@ -64,6 +65,7 @@ def drawn(name, *paths, data=None):
 def texts(figure):
     """All that is written in a figure."""
     found = [figure.get_suptitle()]
+    found += [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     for axes in figure.axes:
         legend = axes.get_legend()
         found += [axes.get_title(), axes.get_title("left"), axes.get_xlabel(), axes.get_ylabel()]
@@ -81,7 +83,7 @@ SHOWS = {
     "gate-raster": (("sugru",), "layer 2: a gate for 4 units, 30.0% open"),
     "timescales": (("sugru",), "layer 2, median"),
     "effective-depth": (("sugru",), "every step (dense)"),
-    "paths": (("sugru",), "layer 1: 512 in all"),
+    "paths": (("sugru",), "layer 1: 512 in all"),  # nine updates of a head
     "update-rates": (("sugru",), "30.0% → 30.0%"),
     "updates-on-signal": (("sugru",), "layer 1, 30.0 % in all"),
     "forecast-horizon": (("chaos", "calm"), "SuGRU\nGRU\nalways the mean"),
@@ -105,7 +107,7 @@ def test_figures_of_generated_tasks(name, runs):
 @pytest.mark.parametrize(
     ("name", "task", "shown"),
     [
-        ("image-updates", "smnist", "layer 2\nr = "),
+        ("image-updates", "smnist", "layer 2:\nopen gates\n\nr = "),
         ("depth-maps", "psmnist", "open gates"),
         ("depth-maps", "scifar", "state"),
         ("updates-on-signal", "ecg_beats", "beat"),
@@ -114,7 +116,7 @@ def test_figures_of_generated_tasks(name, runs):
 )
 def test_figures_of_real_data(name, task, shown, data, tmp_path):
     options = {"ecg_beats": {"window": 300}, "spoken_digits": {"seconds": 1.0}}.get(task, {})
-    gate = GateConfig("input", rate=0.3) if name == "updates-on-signal" else None
+    gate = GateConfig("input", rate=0.3) if name == "updates-on-signal" else FIXED
     run = train(tmp_path / "run", load_task(task)(**options), data=data, gate=gate)
     assert shown in texts(drawn(name, run, data=data))
 
@@ -158,6 +160,35 @@ def test_sequences_of_unequal_length(tmp_path, data):
     for name in ("gradients", "trajectories"):
         with pytest.raises(Unfit, match="unequal length"):
             drawn(name, run)
+
+
+def test_paths_go_through_all_units_of_a_head(tmp_path):
+    run = train(tmp_path / "run", Copying(delay=10), gate=replace(FIXED, granularity="unit"))
+    layer = Subject(run).record(Subject(run).batch(1)).layers[0]
+    assert layer.heads == 2
+    figure = drawn("paths", run)
+    longest = [int(line.get_xdata()[-1]) for line in figure.axes[0].lines]
+    updates = int(layer.gate[0].sum(0).max())
+    assert updates < longest[0] < longest[-1] == 30  # of which the last is dense
+
+
+def test_no_layer_and_no_run_is_left_out(tmp_path):
+    deep = replace(SMALL, layers=len(COLOURS) + 2)
+    run = train(tmp_path / "run", Copying(delay=10), model=deep)
+    for name in ("timescales", "effective-depth", "paths", "updates-on-signal"):
+        assert f"layer {deep.layers}" in texts(drawn(name, run)), name
+    styles = [tuple(style.values()) for style, _ in zip(line_styles(), range(24), strict=False)]
+    assert len(set(styles)) == 24
+
+
+def test_a_run_that_was_not_validated_yet(tmp_path, runs):
+    config = RunConfig(Copying(delay=10), SMALL, FIXED, BRIEF)
+    young = RunFolder.create(tmp_path / "young", config_to_dict(config))
+    young.log(kind="train", step=1, loss=2.0)
+    alone = drawn("learning-curves", young.path)
+    assert [axes.get_visible() for axes in alone.axes] == [True, False]
+    beside = drawn("learning-curves", runs["gru"], young.path)
+    assert [len(axes.lines) for axes in beside.axes] == [2, 2]  # the second of GRU, and chance
 
 
 def test_every_kind_of_model_has_a_name():
@@ -230,6 +261,7 @@ def test_figures_of_benchmarks(name, tmp_path, capsys):
         (["gate-raster", "nothing-here"], "there is no folder nothing-here"),
         (["gate-raster", "sugru", "--out", "x.gif"], "x.gif must end in .png, .svg, .pdf"),
         (["gate-raster", "sugru", "--example", "-1"], "--example counts from 0, got -1"),
+        (["gate-raster", "sugru", "--example", "1000"], "copying has 1000 valid sequences"),
         (["run-time", "sugru"], "cannot be read"),
     ],
 )

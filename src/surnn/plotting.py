@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING
+from itertools import cycle, product
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 GREY = "#666666"
 PALE = "#dddddd"
+DASHES = ("-", "--", "-.", ":")
 FONTS = {
     "font.size": 9,
     "axes.titlesize": 9.5,
@@ -45,6 +47,11 @@ def new_figure(width: float, height: float) -> "Figure":
     """An empty figure of so many inches."""
     figure: type[Figure] = import_module("matplotlib.figure").Figure
     return figure(figsize=(width, height), layout="constrained")
+
+
+def line_styles() -> Iterator[dict[str, Any]]:
+    """Colour and dash of line after line, without end: when colours run out, dashes change."""
+    return cycle({"color": colour, "linestyle": dash} for dash, colour in product(DASHES, COLOURS))
 
 
 def open_axes(axes: "Axes", grid: bool = True) -> None:

@@ -12,6 +12,7 @@ from .changes import (
     image_maps,
     input_changes,
     open_share,
+    pixel_order,
     rate_by_change,
     state_changes,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "open_share",
     "path_counts",
     "path_length",
+    "pixel_order",
     "principal_components",
     "raster",
     "rate_by_change",

@@ -6,7 +6,11 @@ import torch
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
+from ..tasks.base import Task
 from .recording import LayerRecord
+
+ROW_BY_ROW = ("scifar", "lra_image", "pathfinder")
+"""Tasks whose sequences are square images, read row by row."""
 
 
 def state_changes(layer: LayerRecord) -> Float[Tensor, "B T H"]:
@@ -61,6 +65,13 @@ def rate_by_change(
     order = change.argsort(stable=True)
     parts = [part for part in order.tensor_split(bins) if len(part)]
     return RateByChange(*(torch.stack([v[part].mean() for part in parts]) for v in (change, rate)))
+
+
+def pixel_order(task: Task) -> Int[Tensor, "T"] | None:
+    """Which pixel of a square image comes at each step; None if the task reads no images."""
+    if hasattr(task, "order"):
+        return torch.as_tensor(task.order())  # type: ignore[attr-defined]
+    return torch.arange(task.steps) if task.name in ROW_BY_ROW else None
 
 
 def as_image(

@@ -5,7 +5,6 @@ the steps s, s+1, ..., t-1: those between the state after s steps and the state 
 """
 
 from collections import Counter
-from math import comb
 
 import torch
 from jaxtyping import Float, Int
@@ -34,10 +33,15 @@ def effective_depth(g: Float[Tensor, "T H"], s: int = 0, t: int | None = None) -
     return update_count(g, s, t).double().mean().item()
 
 
-def depth_curve(layer: LayerRecord) -> Float[Tensor, "steps H"]:
-    """Updates of each unit in (0, t] for every t, the mean over sequences: effective depth
-    against elapsed steps, T + 1 of them."""
-    taken = (layer.gate != 0).double().mean(0).cumsum(0)
+def depth_curve(
+    layer: LayerRecord, lengths: Int[Tensor, "B"] | None = None
+) -> Float[Tensor, "steps H"]:
+    """Updates of each unit in (0, t] for every t: effective depth against elapsed steps, T + 1 of
+    them. At each step the mean is over the sequences that have it."""
+    batch, steps, _ = layer.gate.shape
+    ends = torch.full((batch,), steps) if lengths is None else lengths
+    alive = (torch.arange(steps)[:, None] < ends).sum(1, keepdim=True)
+    taken = ((layer.gate != 0).double().sum(0) / alive.clamp(min=1)).cumsum(0)
     return torch.cat((torch.zeros_like(taken[:1]), taken))
 
 
@@ -55,9 +59,10 @@ def path_counts(g: Float[Tensor, "T H"], unit: int, heads: int = 1) -> list[int]
     size = g.shape[1] // heads
     head = g[:, unit // size * size :][:, :size] != 0
     events = head.any(1).long()
-    before = (events.cumsum(0) - events)[g[:, unit] != 0].tolist()
-    counts = [1] + [0] * int(events.sum())
-    for earlier, times in Counter(before).items():
-        for others in range(earlier + 1):
-            counts[others + 1] += times * comb(earlier, others)
-    return counts
+    before = Counter((events.cumsum(0) - events)[g[:, unit] != 0].tolist())
+    # Paths that end at an update with n events before it: x (1 + x)^n. Their sum, by Horner's rule.
+    sums: list[int] = []
+    for earlier in range(int(events.sum()) - 1, -1, -1):
+        sums = [a + b for a, b in zip([*sums, 0], [0, *sums], strict=True)]
+        sums[0] += before[earlier]
+    return [1, *sums]

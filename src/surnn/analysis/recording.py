@@ -34,6 +34,8 @@ class LayerRecord(NamedTuple):
     state: Float[Tensor, "B T H"]
     """What each unit holds after the step (a spiking unit: whether it emitted a spike); 0 past a
     sequence's length."""
+    heads: int = 1
+    """Blocks of neighbouring units that are coupled with each other, and with no others."""
 
     @property
     def group(self) -> int:
@@ -137,7 +139,8 @@ def _keep(layer: SelectiveLayer, found: list[LayerRecord]) -> Scan:
         share = layer.state_size // width
         granularity = {1: "unit", layer.state_size: "layer"}.get(share, f"{share} units")
         name = ", backwards" if backwards else ""
-        found.append(LayerRecord(name, granularity, _batch_first(gate), _batch_first(state)))
+        kept = _batch_first(gate), _batch_first(state)
+        found.append(LayerRecord(name, granularity, *kept, layer.heads))
         return y, last
 
     return scan

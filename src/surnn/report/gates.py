@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..analysis import LayerRecord, Recording, intervals, record
+from ..analysis import LayerRecord, Recording, intervals, pixel_order, record
 from ..cli import CommandError
 from ..config import OURS
 from ..data.where import find
@@ -36,8 +36,6 @@ MOST_CELLS = 4_000_000
 """Of all pictures of a run."""
 TRIAL = 64
 """Steps from which the time that all will take is foretold."""
-PIXEL_BY_PIXEL = ("scifar", "lra_image", "pathfinder")
-"""Tasks whose sequences are square images, row by row."""
 
 
 class NoGates(Exception):
@@ -93,13 +91,6 @@ def at_hand(task: Task, data: Path | None) -> bool:
     if type(task).prepare is Task.prepare:
         return True
     return bool(task.needs) and all(find(name, data) is not None for name in task.needs)
-
-
-def pixel_order(task: Task) -> np.ndarray | None:
-    """Which pixel of a square image comes at each step; None if sequences are no images."""
-    if hasattr(task, "order"):
-        return task.order()  # type: ignore[attr-defined]
-    return np.arange(task.steps) if task.name in PIXEL_BY_PIXEL else None
 
 
 # ---------------------------------------------------------------------------- running the model

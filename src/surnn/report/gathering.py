@@ -9,7 +9,7 @@ from ..commands.standing import best_of, standing
 from ..config import RunConfig
 from ..models import SequenceModel
 from ..runs import RunError, RunFolder, config_from_dict, config_to_dict, flat
-from ..tasks.base import Task
+from ..tasks.base import Task, known_chance
 from ..trained import Trained, load
 from .curves import Line, clock, curves
 from .gates import NoGates, at_hand, pictures, prepare
@@ -66,13 +66,14 @@ def gather(
     else:
         model, found["gates"] = _untrained(config), {"missing": trained}
     found["parameters"] = sum(p.numel() for p in model.parameters())
-    if gates and chance(task) is None and at_hand(task, data):
+    if gates and known_chance(task) is None and at_hand(task, data):
         prepare(task, data, say)
-    if chance(task) is None:
+    chance = known_chance(task)
+    if chance is None:
         notes.append(
             f"chance is not known: it takes the data of {task.name}, which were not loaded"
         )
-    found["metric"] = metric(task, lines) | {"chance": chance(task), "paper": paper(config)}
+    found["metric"] = metric(task, lines) | {"chance": chance, "paper": paper(config)}
     return found
 
 
@@ -127,14 +128,6 @@ def metric(task: Task, lines: list[Line]) -> dict[str, Any]:
             for name, line in points.items()
         },
     }
-
-
-def chance(task: Task) -> float | None:
-    """Of one who has learned nothing; None where that takes the data and they are not loaded."""
-    try:
-        return task.chance
-    except RuntimeError:
-        return None
 
 
 def paper(config: RunConfig) -> dict[str, Any] | None:

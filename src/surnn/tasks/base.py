@@ -192,6 +192,14 @@ class Classification(Task):
         return Score(right.sum(), torch.tensor(right.numel(), device=right.device))
 
 
+def known_chance(task: Task) -> float | None:
+    """The task's chance; None where that takes the data and these are not loaded."""
+    try:
+        return task.chance
+    except RuntimeError:
+        return None
+
+
 def shuffled(count: int, number: int, size: int, seed: int) -> Tensor:
     """Row numbers of training batch ``number``: epoch after epoch, each in an order of its own."""
     per_epoch = count // size

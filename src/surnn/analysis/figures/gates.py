@@ -3,17 +3,18 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from math import log10
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...plotting import COLOURS, GREY, new_figure, open_axes
-from ..depth import depth_curve, path_counts
+from ...plotting import COLOURS, GREY, line_styles, new_figure, open_axes
+from ..depth import depth_curve, path_counts, update_count
 from ..rates import intervals, raster, update_rates
 from ..recording import record
-from .subjects import Subject
+from .subjects import Subject, length_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SEQUENCES = 8
@@ -24,12 +25,11 @@ LONGEST = 600
 def gate_raster(subjects: Sequence[Subject], example: int) -> "Figure":
     """Which gates are open when, layer by layer, sorted by how often."""
     (subject,) = subjects
-    batch = subject.batch(example + 1)
+    batch = subject.batch_with(example)
     layers = subject.selective(subject.record(batch))
     figure = new_figure(7.2, 0.7 + 1.5 * len(layers))
     panels = figure.subplots(len(layers), 1, sharex=True, squeeze=False)[:, 0]
-    steps = layers[0].gate.shape[1]
-    end = steps if batch.lengths is None else int(batch.lengths.flatten()[example])
+    end = length_of(batch, example)
     for axes, layer in zip(panels, layers, strict=True):
         shown = raster(layer, example)[:, :end]
         rates = shown.float().mean(1)
@@ -48,16 +48,17 @@ def gate_raster(subjects: Sequence[Subject], example: int) -> "Figure":
 
 def timescales(subjects: Sequence[Subject], _example: int) -> "Figure":
     """Steps between a unit's successive updates, layer by layer."""
-    figure = new_figure(0.8 + 3.6 * len(subjects), 3.2)
+    figure = new_figure(0.8 + 4.6 * len(subjects), 3.2)
     panels = figure.subplots(1, len(subjects), squeeze=False, sharey=True)[0]
     for axes, subject in zip(panels, subjects, strict=True):
         layers = subject.selective(subject.record(subject.batch(SEQUENCES)))
-        for colour, layer in zip(COLOURS, layers, strict=False):
+        for style, layer in zip(line_styles(), layers, strict=False):
             counts = intervals(layer).double()
             edges = _edges(len(counts))
             parts = [counts[a:b].sum() for a, b in pairwise(edges)]
             share = torch.stack(parts) / counts.sum().clamp(min=1)
-            axes.stairs(100 * share, edges, color=colour, linewidth=1.5,
+            share[share == 0] = torch.nan  # a gap, where the axis has no place for it
+            axes.stairs(100 * share, edges, baseline=None, **style, linewidth=1.5,
                         label=f"{layer.name}, median {_median(counts):g}")  # fmt: skip
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -67,7 +68,7 @@ def timescales(subjects: Sequence[Subject], _example: int) -> "Figure":
         axes.set_xlabel("steps from one update to the next")
         axes.set_title(subject.label)
         open_axes(axes)
-        axes.legend()
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     panels[0].set_ylabel("intervals [%]")
     return figure
 
@@ -87,43 +88,44 @@ def _median(counts: torch.Tensor) -> int:
 
 def effective_depth(subjects: Sequence[Subject], _example: int) -> "Figure":
     """Updates taken against steps elapsed: mean of the units, and the middle 80 % of them."""
-    figure = new_figure(5.6, 3.5)
+    figure = new_figure(6.8, 3.5)
     axes = figure.add_subplot()
-    longest, colours = 1, iter(COLOURS * 4)
+    longest, styles = 1, line_styles()
     for subject in subjects:
-        for layer in subject.selective(subject.record(subject.batch(SEQUENCES))):
-            curve, colour = depth_curve(layer), next(colours)
+        recording = subject.record(subject.batch(SEQUENCES))
+        for layer in subject.selective(recording):
+            curve, style = depth_curve(layer, recording.lengths), next(styles)
             elapsed = torch.arange(len(curve))
             longest = max(longest, len(curve) - 1)
             name = layer.name if len(subjects) == 1 else f"{subject.label}, {layer.name}"
-            axes.plot(elapsed, curve.mean(1), color=colour, label=name)
+            axes.plot(elapsed, curve.mean(1), **style, label=name)
             low, high = curve.quantile(torch.tensor([0.1, 0.9]).double(), 1)
-            axes.fill_between(elapsed, low, high, color=colour, alpha=0.2, linewidth=0)
+            axes.fill_between(elapsed, low, high, color=style["color"], alpha=0.2, linewidth=0)
     top = axes.get_ylim()[1]
-    axes.plot([0, longest], [0, longest], color=GREY, linestyle="--", label="every step (dense)")
-    axes.set_ylim(0, 2.2 * top)
+    axes.plot([0, longest], [0, longest], color=GREY, linestyle=":", label="every step (dense)")
+    axes.set_ylim(0, 1.6 * top)
     axes.set_xlim(0, longest)
     axes.set_xlabel("elapsed steps")
     axes.set_ylabel("updates of a unit (effective depth)")
     axes.set_title(subjects[0].label if len(subjects) == 1 else "")
     open_axes(axes)
-    axes.legend(loc="upper right")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 
 def paths(subjects: Sequence[Subject], example: int) -> "Figure":
     """How many paths of each length the ensemble of sub-RNNs has, beside that of a dense RNN."""
     (subject,) = subjects
-    layers = subject.selective(subject.record(subject.batch(example + 1)))
-    steps = min(LONGEST, layers[0].gate.shape[1])
+    batch = subject.batch_with(example)
+    layers = subject.selective(subject.record(batch))
+    steps = min(LONGEST, length_of(batch, example))
     figure = new_figure(5.6, 3.5)
     axes = figure.add_subplot()
-    for colour, layer in zip(COLOURS, layers, strict=False):
+    for style, layer in zip(line_styles(), layers, strict=False):
         g = layer.gate[example, :steps]
-        median = int(g.sum(0).argsort()[g.shape[1] // 2])
-        counts = path_counts(g, median, max(1, g.shape[1] // layer.group))
-        _paths(axes, counts, colour, layer.name)
-    _paths(axes, path_counts(torch.ones(steps, 1), 0), GREY, "dense")
+        median = int(update_count(g).argsort()[g.shape[1] // 2])
+        _paths(axes, path_counts(g, median, layer.heads), style, layer.name)
+    _paths(axes, path_counts(torch.ones(steps, 1), 0), {"color": GREY}, "dense")
     axes.set_xlabel("updates on the path")
     axes.set_ylabel(r"number of paths, $\log_{10}$")
     axes.set_title(f"{subject.label}: paths to the median unit over {steps} steps")
@@ -134,11 +136,11 @@ def paths(subjects: Sequence[Subject], example: int) -> "Figure":
     return figure
 
 
-def _paths(axes, counts: list[int], colour: str, name: str) -> None:
+def _paths(axes: "Axes", counts: list[int], style: dict[str, Any], name: str) -> None:
     lengths = [k for k, count in enumerate(counts) if count]
     total = sum(counts)
     told = f"{total:,}" if total < 10**6 else f"$10^{{{log10(total):.0f}}}$"
-    axes.plot(lengths, [log10(counts[k]) for k in lengths], color=colour,
+    axes.plot(lengths, [log10(counts[k]) for k in lengths], **style,
               label=f"{name}: {told} in all")  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...plotting import COLOURS, GREY, new_figure, open_axes
 from ...tasks.base import Batch, Task
@@ -12,13 +12,15 @@ from ..gradients import fit_decay, gradient_profile
 from ..jacobians import Jacobians, jacobians, row_growth
 from ..rates import unit_rates
 from ..recording import record
-from .subjects import Subject, Unfit, one_size, timed
+from .subjects import Subject, Unfit, length_of, one_size, timed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SEQUENCES = 16
+SEQUENCES = 64
+AT_ONCE = 16
+"""Sequences whose every state is kept at a time, for memory's sake."""
 REACH = 200
 """Steps over which Jacobians are multiplied."""
 TRIED = 20
@@ -37,11 +39,11 @@ def gradients(subjects: Sequence[Subject], _example: int) -> "Figure":
     lengths = sorted({subject.trained.task.steps for subject in subjects})
     for axes, title in zip(panels, ("before training", "trained"), strict=True):
         for subject in subjects:
-            batch = subject.batch(SEQUENCES)
             model = subject.trained.model if title == "trained" else subject.untrained()
-            norm = gradient_profile(model, batch.x, loss_of(subject.task, batch)).norm[0]
+            norm = _norm(model, subject.task, subject.batch(SEQUENCES))
             distance = torch.arange(len(norm) - 1, -1, -1)
-            rate = unit_rates(record(model, batch.x).layers[0]).mean().item()
+            seen = record(model, subject.batch(AT_ONCE).x)
+            rate = unit_rates(seen.layers[0]).mean().item()
             colour = COLOURS[lengths.index(subject.trained.task.steps) % len(COLOURS)]
             first, last = _silence(subject)
             fit = fit_decay(norm, rate, first, last)
@@ -57,8 +59,20 @@ def gradients(subjects: Sequence[Subject], _example: int) -> "Figure":
         axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2))
         open_axes(axes)
     panels[0].set_ylabel(r"$\|\partial\ell/\partial h_\tau\|_2$, mean of sequences")
-    figure.suptitle(f"Gradient by the states of layer 1, {subjects[0].options['task.name']}")
+    names = sorted({subject.options["task.name"] for subject in subjects})
+    figure.suptitle(f"Gradient by the states of layer 1, {', '.join(names)}")
     return figure
+
+
+def _norm(model: nn.Module, task: Task, batch: Batch) -> Tensor:
+    """Of the first layer, the mean over a batch that is taken in parts."""
+    parts = []
+    for begin in range(0, len(batch.x), AT_ONCE):
+        rows = slice(begin, begin + AT_ONCE)
+        part = Batch(batch.x[rows], batch.target[rows])
+        norm = gradient_profile(model, part.x, loss_of(task, part)).norm[0]
+        parts.append(norm * len(part.x))
+    return torch.stack(parts).sum(0) / len(batch.x)
 
 
 def _end_at(axes: "Axes", least: float) -> None:
@@ -87,10 +101,11 @@ def gradient_seconds(subjects: Sequence[Subject]) -> float:
     """Tried on a few steps."""
     total = 0.0
     for subject in subjects:
-        batch = subject.batch(SEQUENCES)
+        batch = subject.batch(AT_ONCE)
         some = batch.x[:, :TRIED]
         tried = timed(lambda m=subject.trained.model, x=some: gradient_profile(m, x, _square))
-        total += 2 * tried * batch.x.shape[1] / some.shape[1]
+        parts = 2 * SEQUENCES / AT_ONCE  # before training and after it
+        total += parts * tried * batch.x.shape[1] / some.shape[1]
     return total
 
 
@@ -136,7 +151,8 @@ def proposition_1(subjects: Sequence[Subject], example: int) -> "Figure":
 def _jacobians(subject: Subject, example: int, steps: int) -> Jacobians:
     if not subject.gated:
         raise Unfit(f"{subject.path} is a {subject.kind}; Proposition 1 is of layers with gates")
-    x = subject.batch(example + 1).x[example:]
+    batch = subject.batch_with(example)
+    x = batch.x[example : example + 1, : length_of(batch, example)]
     return jacobians(subject.trained.model, x, 0, steps)
 
 

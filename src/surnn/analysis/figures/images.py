@@ -7,7 +7,14 @@ import torch
 from torch import Tensor
 
 from ...plotting import new_figure
-from ..changes import as_image, correlation, image_maps, input_changes, state_changes
+from ..changes import (
+    as_image,
+    correlation,
+    image_maps,
+    input_changes,
+    pixel_order,
+    state_changes,
+)
 from .subjects import Subject, Unfit
 
 if TYPE_CHECKING:
@@ -16,38 +23,55 @@ if TYPE_CHECKING:
 
 CLASSES = 10
 LOOKED_THROUGH = 256
-"""Images among which one of each class is looked for, and correlations are taken."""
-PICTURES = ("smnist", "psmnist", "spiking_psmnist", "scifar", "lra_image", "pathfinder")
+"""Images that means of classes and correlations are taken over."""
+SIGNED, UNSIGNED = "PuOr", "Greys"
+CHANGES = {
+    "Δh": ("change", SIGNED, False),
+    "|Δh|": ("size", UNSIGNED, False),
+    "Δh,\nclass mean": ("change", SIGNED, True),
+    "|Δh|,\nclass mean": ("size", UNSIGNED, True),
+}
+"""Rows of pictures of a layer: which map, its colours, and whether it is of all images."""
 
 
 def image_updates(subjects: Sequence[Subject], _example: int) -> "Figure":
-    """Gates and changes of the state in the shape of the image, for one image of each class.
+    """Gates and changes of the state in the shape of the image, for each class.
 
-    Left: share of units that update (the same for all images if gates are clocks). Right: the
-    image, then Δh averaged over units, layer by layer.
+    Left: share of units that update (the same for all images if gates are clocks). Right: an image
+    of each class; then for every layer Δh and |Δh|, means over units, of that image and of all
+    images of its class that were looked at.
     """
     (subject,) = subjects
     batch = subject.batch(LOOKED_THROUGH)
-    chosen = _one_of_each(batch.target)
+    members = _by_class(batch.target)
     order, recording = _order(subject), subject.record(batch)
     layers = recording.layers
-    edges = [_edge_correlation(recording.x, layer) for layer in layers]
-    figure = new_figure(max(5.6, 0.6 + 0.78 * (1 + len(chosen))), 0.6 + 0.85 * (1 + len(layers)))
-    grid = figure.subplots(1 + len(layers), 1 + len(chosen), squeeze=False)
-    for axes, row in zip(grid[0, 1:], chosen, strict=True):
-        _picture(axes, as_image(_grey(batch.x[row]), order))
-        axes.set_title(str(int(batch.target[row])))
-    grid[0, 0].axis("off")
-    for line, layer, edge in zip(grid[1:], layers, edges, strict=True):
+    rows = 1 + len(CHANGES) * len(layers)
+    figure = new_figure(max(6.4, 1.6 + 0.78 * (1 + len(members))), 0.6 + 0.8 * rows)
+    grid = figure.subplots(rows, 1 + len(members), squeeze=False)
+    for axes in grid[:, 0]:
+        axes.axis("off")
+    for axes, (label, own) in zip(grid[0, 1:], members.items(), strict=True):
+        _picture(axes, as_image(_grey(batch.x[own[0]]), order))
+        axes.set_title(str(label))
+    grid[0, 1].set_ylabel("input", rotation=0, ha="right", va="center")
+    for number, layer in enumerate(layers):
         maps = image_maps(layer, order)
-        _picture(line[0], maps.gate[0], vmin=0, vmax=1)
-        line[0].set_title("open gates" if layer is layers[0] else "")
-        line[0].set_ylabel(f"{layer.name}\nr = {edge:.2f}")
-        reach = float(maps.change[chosen].abs().quantile(0.995)) or 1.0
-        for axes, row in zip(line[1:], chosen, strict=True):
-            _picture(axes, maps.change[row], "PuOr", vmin=-reach, vmax=reach)
+        lines = grid[1 + len(CHANGES) * number :][: len(CHANGES)]
+        lines[0, 0].axis("on")
+        _picture(lines[0, 0], maps.gate[0], vmin=0, vmax=1)
+        edge = _edge_correlation(recording.x, layer)
+        told = f"{layer.name}:\nopen gates\n\nr = {edge:.2f}"
+        lines[1, 0].text(0.5, 1, told, ha="center", va="top", fontsize=8.5)
+        for line, (name, (values, colours, mean)) in zip(lines, CHANGES.items(), strict=True):
+            found = getattr(maps, values)
+            shown = [found[own].mean(0) if mean else found[own[0]] for own in members.values()]
+            reach = float(torch.stack(shown).abs().quantile(0.995)) or 1.0
+            for axes, image in zip(line[1:], shown, strict=True):
+                _picture(axes, image, colours, vmin=-reach if colours == SIGNED else 0, vmax=reach)
+            line[1].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8.5)
     figure.suptitle(
-        f"{subject.label} on {subject.options['task.name']}: input, and change of the state "
+        f"{subject.label} on {subject.options['task.name']}: change of the state at each pixel "
         "(orange down, purple up)\nr: correlation of |Δh| with the change of the input",
         fontsize=9.5,
     )
@@ -57,14 +81,14 @@ def image_updates(subjects: Sequence[Subject], _example: int) -> "Figure":
 def depth_maps(subjects: Sequence[Subject], example: int) -> "Figure":
     """Gates, states and block outputs of every layer in the shape of the image."""
     (subject,) = subjects
-    batch = subject.batch(example + 1)
+    batch = subject.batch_with(example)
     order, recording = _order(subject), subject.record(batch)
     layers, blocks = recording.layers, recording.blocks
     whole = len(blocks) == len(layers)  # a plain stack is one block
     rows = ["open gates", "state"] + ["block output"] * whole
     figure = new_figure(1.6 + 1.15 * len(layers), 0.5 + 1.2 * len(rows))
     grid = figure.subplots(len(rows), 1 + len(layers), squeeze=False)
-    _picture(grid[0, 0], as_image(batch.x[example].movedim(0, -1), order).movedim(0, -1))
+    _picture(grid[0, 0], as_image(batch.x[example].T, order).movedim(0, -1))
     grid[0, 0].set_title("input")
     for axes in grid[1:, 0]:
         axes.axis("off")
@@ -81,18 +105,20 @@ def depth_maps(subjects: Sequence[Subject], example: int) -> "Figure":
     return figure
 
 
-def _order(subject: Subject) -> Tensor | None:
-    name = subject.options["task.name"]
-    if name not in PICTURES:
-        raise Unfit(f"{name} reads no images; this figure is of {', '.join(PICTURES)}")
-    order = getattr(subject.task, "order", None)
-    return None if order is None else torch.as_tensor(order())
+def _order(subject: Subject) -> Tensor:
+    order = pixel_order(subject.trained.task)
+    if order is None:
+        raise Unfit(
+            f"{subject.options['task.name']} reads no images; this figure is of tasks that read "
+            "them pixel by pixel, such as smnist"
+        )
+    return order
 
 
-def _one_of_each(labels: Tensor) -> list[int]:
-    """The first image of each class, in the order of the classes."""
-    found = [(labels == c).nonzero()[:1].flatten().tolist() for c in labels.unique().tolist()]
-    return [row for rows in found for row in rows][:CLASSES]
+def _by_class(labels: Tensor) -> dict[int, list[int]]:
+    """Which images are of each class."""
+    found = {c: (labels == c).nonzero().flatten().tolist() for c in labels.unique().tolist()}
+    return dict(list(found.items())[:CLASSES])
 
 
 def _edge_correlation(x: Tensor, layer: Any) -> float:

@@ -1,12 +1,13 @@
 """How training went, and how far forecasts reach."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...plotting import COLOURS, GREY, new_figure, open_axes
-from ...tasks.base import Task
+from ...plotting import COLOURS, GREY, line_styles, new_figure, open_axes
+from ...tasks.base import known_chance
 from ...tasks.copying import memoryless_loss
 from ...tasks.mackey_glass import VARIANCE, MackeyGlass
 from ..curves import Curve, band, learning_curve
@@ -24,23 +25,30 @@ SHOWN = 400
 
 
 def learning_curves(subjects: Sequence[Subject], _example: int) -> "Figure":
-    """Loss in training, and the metric in validation with chance's line."""
+    """Loss in training, and the metric in validation with chance's line.
+
+    Runs that have not been validated yet are in the first panel only.
+    """
     figure = new_figure(7.2, 3.1)
     left, right = figure.subplots(1, 2)
-    task = subjects[0].trained.task
+    task = subjects[0].config.task
     for axes, number, kind in ((left, "loss", "train"), (right, task.metric, "valid")):
-        for colour, (label, same) in zip(COLOURS, groups(subjects).items(), strict=False):
-            curves = [learning_curve(subject.path, number, kind) for subject in same]
-            _curve(axes, curves, colour, _of_seeds(label, same))
+        for style, (label, same) in zip(line_styles(), groups(subjects).items(), strict=False):
+            there = [s for s in same if kind == "train" or s.validated]
+            if there:
+                curves = [learning_curve(subject.path, number, kind) for subject in there]
+                _curve(axes, curves, style, _of_seeds(label, there))
         open_axes(axes)
         axes.set_xlabel("updates")
         axes.margins(x=0.02)
     left.set_ylabel("training loss")
     right.set_ylabel(f"validation {task.metric}")
+    right.set_visible(bool(right.lines))
     names = {subject.options["task.name"] for subject in subjects}
-    if len(names) == 1 and (level := chance_if_known(task)) is not None:
+    if len(names) == 1 and right.lines and (level := known_chance(task)) is not None:
         right.axhline(level, color=GREY, linestyle=":", linewidth=1, label="chance")
-    right.legend()
+    lines = {line.get_label(): line for axes in (left, right) for line in axes.lines}
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=4)
     figure.suptitle(", ".join(sorted(names)))
     return figure
 
@@ -50,9 +58,9 @@ def copying_loss(subjects: Sequence[Subject], _example: int) -> "Figure":
     need_task(subjects, "copying")
     figure = new_figure(5.6, 3.4)
     axes = figure.add_subplot()
-    for colour, (label, same) in zip(COLOURS, groups(subjects).items(), strict=False):
+    for style, (label, same) in zip(line_styles(), groups(subjects).items(), strict=False):
         curves = [learning_curve(s.path, "loss of all positions", "valid") for s in same]
-        _curve(axes, curves, colour, _of_seeds(label, same))
+        _curve(axes, curves, style, _of_seeds(label, same))
     shapes = {(s.options["task.delay"], s.options["task.symbols"]) for s in subjects}
     for delay, symbols in sorted(shapes):
         level = memoryless_loss(delay, symbols)
@@ -83,14 +91,15 @@ def forecast_horizon(subjects: Sequence[Subject], _example: int) -> "Figure":
         mine = errors.setdefault(subject.label, {})
         for horizon, error in zip(found.horizons, found.error.tolist(), strict=True):
             mine.setdefault(horizon, []).append(error)
-    for colour, (label, by_horizon) in zip(COLOURS, errors.items(), strict=False):
+    for style, (label, by_horizon) in zip(line_styles(), errors.items(), strict=False):
         horizons = sorted(by_horizon)
         values = [torch.tensor(by_horizon[h]) for h in horizons]
         means = torch.stack([v.mean() for v in values])
-        spread = torch.stack([v.std(correction=0) for v in values])
-        axes.plot(horizons, means, "o-", color=colour, markersize=4, label=label)
+        spread = torch.stack([v.std(correction=min(1, len(v) - 1)) for v in values])
+        axes.plot(horizons, means, **style, marker="o", markersize=4, label=label)
         if max(len(v) for v in values) > 1:
-            axes.fill_between(horizons, means - spread, means + spread, color=colour, alpha=0.2)
+            low, high = means - spread, means + spread
+            axes.fill_between(horizons, low, high, color=style["color"], alpha=0.2, linewidth=0)
     axes.axhline(VARIANCE, color=GREY, linestyle=":", linewidth=1, label="always the mean")
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -110,11 +119,11 @@ def attractors(subjects: Sequence[Subject], example: int) -> "Figure":
     found = []
     for subject in subjects:
         task: MackeyGlass = subject.task  # type: ignore[assignment]
-        found.append(forecast(subject.trained.model, task, subject.batch(example + 1, "test")))
+        found.append(forecast(subject.trained.model, task, subject.batch_with(example, "test")))
     columns = max(len(f.horizons) for f in found)
     figure = new_figure(0.6 + 2.1 * columns, 0.5 + 2.0 * len(found))
     grid = figure.subplots(len(found), columns, squeeze=False, sharex=True, sharey=True)
-    for row, subject, shown, colour in zip(grid, subjects, found, COLOURS, strict=False):
+    for row, subject, shown, colour in zip(grid, subjects, found, cycle(COLOURS), strict=False):
         for axes, horizon, k in zip(row, shown.horizons, range(columns), strict=False):
             axes.plot(*attractor(shown.true[example, :SHOWN, k]), color="#bbbbbb", linewidth=0.6,
                       label="true")  # fmt: skip
@@ -134,22 +143,14 @@ def attractors(subjects: Sequence[Subject], example: int) -> "Figure":
     return figure
 
 
-def chance_if_known(task: Task) -> float | None:
-    """None where it takes the data, which this figure does without."""
-    try:
-        return task.chance
-    except RuntimeError:  # not prepared
-        return None
-
-
 def _of_seeds(label: str, same: Sequence[Any]) -> str:
     return label if len(same) == 1 else f"{label} ({len(same)} seeds)"
 
 
-def _curve(axes: "Axes", curves: Sequence[Curve], colour: str, label: str) -> None:
+def _curve(axes: "Axes", curves: Sequence[Curve], style: dict[str, Any], label: str) -> None:
     found = band(curves)
     marker = "o" if len(found.step) < 3 else None
-    axes.plot(found.step, found.mean, color=colour, label=label, marker=marker, markersize=4)
+    axes.plot(found.step, found.mean, **style, label=label, marker=marker, markersize=4)
     if len(curves) > 1:
         low, high = found.mean - found.deviation, found.mean + found.deviation
-        axes.fill_between(found.step, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes.fill_between(found.step, low, high, color=style["color"], alpha=0.2, linewidth=0)

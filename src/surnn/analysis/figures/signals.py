@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...plotting import COLOURS, new_figure, open_axes
+from ...plotting import COLOURS, line_styles, new_figure, open_axes
 from ...tasks.base import Batch, Values
 from ..changes import open_share, rate_by_change
-from .subjects import Subject, Unfit
+from ..rates import unit_rates
+from .subjects import Subject, Unfit, length_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,20 +29,21 @@ def updates_on_signal(subjects: Sequence[Subject], example: int) -> "Figure":
     (subject,) = subjects
     if not isinstance(subject.trained.task.input, Values):
         raise Unfit(f"{subject.options['task.name']} reads tokens; this figure is of signals")
-    batch = subject.batch(max(SEQUENCES, example + 1))
+    batch = subject.batch_with(example, least=SEQUENCES)
     layers = subject.selective(subject.record(batch))
-    end = min(SHOWN, batch.x.shape[1])
+    end = min(SHOWN, length_of(batch, example))
     figure = new_figure(7.2, 4.6)
     trace, rates, below = figure.subplots(3, 1, height_ratios=(2.2, 1.2, 2))
     rates.sharex(trace)
     shares = [open_share(layer) for layer in layers]
     _trace(trace, batch.x[example, :end], shares[0][example, :end])
-    for colour, layer, share in zip(COLOURS, layers, shares, strict=False):
-        rates.plot(torch.arange(1, end + 1), 100 * share[example, :end], color=colour,
+    for style, layer, share in zip(line_styles(), layers, shares, strict=False):
+        rates.plot(torch.arange(1, end + 1), 100 * share[example, :end], **style,
                    linewidth=0.8, label=layer.name)  # fmt: skip
         found = rate_by_change(layer, batch.x, batch.lengths)
-        below.plot(found.change, 100 * found.rate, "o-", color=colour, markersize=4,
-                   label=f"{layer.name}, {100 * share.mean():.1f} % in all")  # fmt: skip
+        in_all = 100 * unit_rates(layer, batch.lengths).mean()
+        below.plot(found.change, 100 * found.rate, **style, marker="o", markersize=4,
+                   label=f"{layer.name}, {in_all:.1f} % in all")  # fmt: skip
     _events(subject, batch, example, end, (trace, rates))
     rates.set_ylabel("open [%]")
     rates.set_xlabel("step")

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from ...config import OURS
+from ...config import OURS, RunConfig
 from ...models import SequenceModel
-from ...runs import RunFolder, flat
+from ...runs import RunFolder, config_from_dict, flat
 from ...tasks.base import Batch, Split
 from ...trained import Trained, load
 from ..recording import LayerRecord, Recording, record
@@ -45,8 +45,13 @@ class Subject:
         return load(self.path, self.checkpoint)
 
     @cached_property
+    def config(self) -> RunConfig:
+        """Every choice of the run, also of one that has no weights yet."""
+        return config_from_dict(RunFolder.open(self.path).config())
+
+    @cached_property
     def options(self) -> dict[str, Any]:
-        """Every choice of the run, by name."""
+        """The same by name."""
         return flat(RunFolder.open(self.path).config())
 
     @property
@@ -59,6 +64,11 @@ class Subject:
         """Whether it is one of surnn's."""
         return self.options["model.kind"] in OURS
 
+    @property
+    def validated(self) -> bool:
+        """Whether a validation came to its end yet."""
+        return any(line["kind"] == "valid" for line in RunFolder.open(self.path).metrics())
+
     @cached_property
     def task(self) -> Any:
         """With its data."""
@@ -66,8 +76,18 @@ class Subject:
         return self.trained.task
 
     def batch(self, size: int, split: Split = "valid") -> Batch:
-        """The first sequences of a split."""
+        """The first sequences of a split; fewer if it has fewer."""
         return self.task.batch(split, 0, size, 0, CPU)
+
+    def batch_with(self, example: int, split: Split = "valid", least: int = 1) -> Batch:
+        """The first sequences, that one among them."""
+        batch = self.batch(max(least, example + 1), split)
+        if example >= len(batch.x):
+            raise Unfit(
+                f"{self.options['task.name']} has {len(batch.x)} {split} sequences, counted from "
+                f"0; there is no {example}"
+            )
+        return batch
 
     def record(self, batch: Batch) -> Recording:
         """The trained model on a batch."""
@@ -97,6 +117,11 @@ def need_task(subjects: Sequence[Subject], *names: str) -> None:
                 f"this figure is of {' or '.join(names)}, and {subject.path} was trained on "
                 f"{subject.options['task.name']}"
             )
+
+
+def length_of(batch: Batch, example: int) -> int:
+    """Steps of one sequence, without padding."""
+    return batch.x.shape[1] if batch.lengths is None else int(batch.lengths.flatten()[example])
 
 
 def one_size(subjects: Sequence[Subject]) -> None:
