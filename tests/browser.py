@@ -143,7 +143,9 @@ class Page:
         end = time.monotonic() + PATIENCE
         while b"\0" not in self._rest:
             try:
-                self._rest += os.read(self._in, 1 << 20)
+                heard = os.read(self._in, 1 << 20)
+                assert heard, "the browser is gone"
+                self._rest += heard
             except BlockingIOError:
                 assert time.monotonic() < end, "the browser does not answer"
                 time.sleep(0.005)

@@ -201,7 +201,8 @@ class LineChart extends Chart {
       d: this.path(x, y), style, class: kind, "stroke-dasharray": dash,
     }));
     const smooth = this.view.smoothing > 0 && !each.dots && !each.exact && each.x.length > 4;
-    const dotted = each.dots && to - from < 150;
+    // One point alone makes no line.
+    const dotted = (each.dots || each.x.length === 1) && to - from < 150;
     if (!(dotted && each.bare)) draw(each.x.slice(from, to), each.y.slice(from, to), smooth ? "curve faint" : "curve");
     if (smooth) {
       const { x, y } = each.means ?? each;

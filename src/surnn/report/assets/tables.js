@@ -48,7 +48,7 @@ function paperTask(run) {
   const numbers = Object.entries(run.metric?.paper_of_task ?? {});
   if (!numbers.length) return null;
   return `The paper's ${run.metric.name} on ${run.task}, at its own sizes: ${
-    numbers.map(([who, value]) => `${who} ${told(value)}`).join(", ")}.`;
+    numbers.map(([who, value]) => `${who}: ${told(value)}`).join("; ")}.`;
 }
 
 function hardware(run) {
