@@ -13,6 +13,7 @@ from surnn.baselines import TorchRecurrent
 from surnn.config import GateConfig, ModelConfig
 from surnn.models import SequenceModel
 from surnn.runs import RunError
+from surnn.scan import scan
 from surnn.tasks.base import Output, Values
 from surnn.tasks.mackey_glass import MackeyGlass
 from training import trainer
@@ -265,6 +266,25 @@ def test_serial_steps_are_those_of_the_busiest_head():
     selective = analysis.trade_offs(layer, analysis.LayerRecord("layer 1", "unit", gate, gate))[-1]
     assert selective.serial.counted == 3
     assert selective.depth.counted == 6 / 2 / 4
+
+
+def test_training_steps_are_timed_where_the_gates_are_what_they_were(monkeypatch):
+    layer = surnn.SuGRU(FEATURES, HIDDEN, 2, heads=2, batch_first=True)
+    x, ran = torch.randn(BATCH, STEPS, FEATURES), []
+    monkeypatch.setattr(
+        surnn.layers.SelectiveLayer,
+        "_scan",
+        staticmethod(lambda inputs, backend: ran.append(inputs) or scan(inputs, backend)),
+    )
+    found = analysis.training_seconds(layer, x, rounds=2)
+    assert len(found) == 4
+    assert min(found) > 0
+    recorded = analysis.record(layer, x).layers[-1].gate
+    *timed, _, _ = ran[2:]  # two to look, three to time, two to record
+    assert len(timed) == 3
+    for inputs in timed:
+        gate = inputs.gate.expand(-1, BATCH, -1, HIDDEN // 2).flatten(2)
+        assert torch.equal(gate.transpose(0, 1), recorded)
 
 
 def test_products_are_counted_by_torch():

@@ -88,7 +88,7 @@ SHOWS = {
     "updates-on-signal": (("sugru",), "layer 1, 30.0 % in all"),
     "forecast-horizon": (("chaos", "calm"), "SuGRU\nGRU\nalways the mean"),
     "attractors": (("chaos", "calm"), "5 steps ahead"),
-    "trade-offs": (("sugru",), "SuGRU, 2 heads, p = 0.30"),
+    "trade-offs": (("sugru",), "SuGRU, 2 heads, p = 0.3\n"),
 }
 
 

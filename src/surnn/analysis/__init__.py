@@ -32,7 +32,7 @@ from .jacobians import (
 from .rates import intervals, raster, unit_rates, update_rates
 from .recording import LayerRecord, Recording, record
 from .retention import retention, skip_drive_for_retention
-from .tradeoffs import Cost, TradeOffs, trade_offs
+from .tradeoffs import Cost, TradeOffs, trade_offs, training_seconds
 from .trajectories import PrincipalComponents, Regimes, path_length, principal_components, regimes
 
 __all__ = [
@@ -82,6 +82,7 @@ __all__ = [
     "skip_drive_for_retention",
     "state_changes",
     "trade_offs",
+    "training_seconds",
     "unit_rates",
     "update_count",
     "update_rate",

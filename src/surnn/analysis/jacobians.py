@@ -1,6 +1,5 @@
 """Derivatives of the state by earlier states: Jacobian rows, sensitivities, Proposition 1."""
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -8,11 +7,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ..layers import SelectiveLayer
-from ..scan import ScanInputs, reference
+from ..scan import reference
 from ..scan.contract import input_projection
 from .depth import update_count
-from .recording import scanned_by
+from .recording import scan_inputs
 
 
 class Jacobians(NamedTuple):
@@ -35,7 +33,15 @@ def jacobians(model: nn.Module, x: Tensor, layer: int = 0, steps: int | None = N
         layer: which one, in the order of :func:`record`, layers of a stack one by one.
         steps: of the sequence, from the first; None is all.
     """
-    inputs = _inputs_of(model, x, layer)
+    known = scan_inputs(model, x)
+    if not 0 <= layer < len(known):
+        raise ValueError(
+            f"there is no layer {layer}; {type(model).__name__} has {len(known)} of "
+            "surnn's, counted from 0"
+        )
+    inputs = known[layer]
+    if len(inputs.state) != 1:
+        raise ValueError(f"jacobians are of one sequence, got {len(inputs.state)}")
     opened = torch.ones_like(inputs.gate)
     drive = input_projection(inputs.x, inputs.weight, inputs.bias)[:steps]
     units = inputs.gate.expand(-1, 1, *inputs.state.shape[1::2])  # [T, 1, N, D]
@@ -52,31 +58,6 @@ def jacobians(model: nn.Module, x: Tensor, layer: int = 0, steps: int | None = N
                 kind.append(torch.func.jacrev(step)(flat, gate_t, drive_t))
             flat = step(flat, inputs.gate[t], drive_t)
     return Jacobians(torch.stack(found[0]), torch.stack(found[1]), coordinates.detach())
-
-
-def _inputs_of(model: nn.Module, x: Tensor, layer: int) -> ScanInputs:
-    """What the scan of a layer is given when the model runs on x."""
-    found: list[ScanInputs] = []
-
-    def scan(_index: int, inputs: ScanInputs, backend: str) -> tuple[Tensor, Tensor]:
-        found.append(inputs)
-        return SelectiveLayer._scan(inputs, backend)
-
-    training = model.training
-    with torch.no_grad(), ExitStack() as attached:
-        for module in model.modules():
-            if isinstance(module, SelectiveLayer):
-                attached.enter_context(scanned_by(module, scan))
-        attached.callback(model.train, training)
-        model.eval()(x)
-    if not 0 <= layer < len(found):
-        raise ValueError(
-            f"there is no layer {layer}; {type(model).__name__} has {len(found)} of surnn's, "
-            "counted from 0"
-        )
-    if len(found[layer].state) != 1:
-        raise ValueError(f"jacobians are of one sequence, got {len(found[layer].state)}")
-    return found[layer]
 
 
 def identity_rows(jacobian: Float[Tensor, "S S"]) -> Bool[Tensor, "S"]:

@@ -110,6 +110,25 @@ def record(model: nn.Module, x: Tensor, lengths: Tensor | Sequence[int] | None =
     return Recording(layers, x.cpu(), kept, output.cpu(), tuple(blocks))
 
 
+@torch.no_grad()
+def scan_inputs(model: nn.Module, x: Tensor) -> list[ScanInputs]:
+    """What the scan of each of surnn's layers is given when the model runs on x."""
+    found: list[ScanInputs] = []
+
+    def scan(_index: int, inputs: ScanInputs, backend: str) -> tuple[Tensor, Tensor]:
+        found.append(inputs)
+        return SelectiveLayer._scan(inputs, backend)
+
+    training = model.training
+    with ExitStack() as attached:
+        for module in model.modules():
+            if isinstance(module, SelectiveLayer):
+                attached.enter_context(scanned_by(module, scan))
+        attached.callback(model.train, training)
+        model.eval()(x)
+    return found
+
+
 @contextmanager
 def scanned_by(layer: SelectiveLayer, scan: Scan) -> Iterator[None]:
     """While in here, ``layer`` runs its recurrences with ``scan``, which is told which one it is.

@@ -1,11 +1,13 @@
 """The paper's table of trade-offs: attention, convolution, RNN and suRNN, formulas and counts.
 
-T steps, d features and units, kernels of k, update rate p. Counts are of layers that are really
-run: products by torch's own counter, events and updates by what the gates did. The paper's formulas
-of suRNN are of its one-pass form, which computes all steps; ours computes events only.
+T steps, d features and units, kernels of k, update rate p. Products are counted by torch's own
+counter, events and updates by what the gates really did. The paper's formulas of suRNN are of its
+one-pass form, which computes all steps; ours computes events only. Times are measured here and now.
 """
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -15,9 +17,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ..baselines import Attention
 from ..layers import SelectiveLayer
-from .recording import LayerRecord
+from .recording import LayerRecord, scan_inputs
 
 KERNEL = 4
+ROUNDS = 5
 
 
 class Cost(NamedTuple):
@@ -51,9 +54,45 @@ def trade_offs(layer: SelectiveLayer, seen: LayerRecord) -> list[TradeOffs]:
         seen: what that did on some sequences.
     """
     width, steps = layer.state_size, seen.gate.shape[1]
-    x = torch.randn(1, steps, width)
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+    with torch.device("meta"), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        x = torch.randn(1, steps, width)  # counting takes shapes, and no time
         return [_attention(x), _convolution(x), _recurrence(x), _selective(layer, seen)]
+
+
+def training_seconds(model: nn.Module, x: Tensor, rounds: int = ROUNDS) -> list[float]:
+    """Seconds of a training step (forward and backward) on these sequences, of the same four
+    layers in the same order; the last is the last of the model's, with the gates that it has there.
+
+    They take turns, and the median of all rounds counts. On the device of x, with the threads that
+    torch has.
+    """
+    inputs = scan_inputs(model, x)[-1]
+    steps, batch = inputs.x.shape[:2]
+    width = inputs.state.shape[1] * inputs.state.shape[3]
+    frames = torch.randn(batch, steps, width, device=x.device, requires_grad=True)
+    attention = Attention(width, heads=1).to(x.device)
+    convolution = nn.Conv1d(width, width, KERNEL, padding=KERNEL - 1, device=x.device)
+    dense = nn.GRU(width, width, batch_first=True, device=x.device)
+    trained = ("x", "weight", "bias", "recurrent", "unit", "gate")
+    ours = replace(
+        inputs, **{name: getattr(inputs, name).detach().requires_grad_() for name in trained}
+    )
+    forwards: tuple[Callable[[], Tensor], ...] = (
+        lambda: attention(frames),
+        lambda: convolution(frames.transpose(1, 2)),
+        lambda: dense(frames)[0],
+        lambda: SelectiveLayer._scan(ours, "auto")[0],
+    )
+    taken = [[_seconds(forward) for forward in forwards] for _ in range(1 + rounds)]
+    return torch.tensor(taken[1:]).median(0).values.tolist()  # the first of all takes longer
+
+
+def _seconds(forward: Callable[[], Tensor]) -> float:
+    begin = time.perf_counter()
+    forward().square().mean().backward()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
 
 
 def _attention(x: Tensor) -> TradeOffs:
@@ -118,7 +157,7 @@ def _selective(layer: SelectiveLayer, seen: LayerRecord) -> TradeOffs:
     kind = type(layer).__name__
     heads = "" if layer.heads == 1 else f", {layer.heads} heads"
     return TradeOffs(
-        f"{kind}{heads}, p = {updates / (steps * units):.2f}",
+        f"{kind}{heads}, p = {updates / (steps * units):.2g}",
         Cost("T d²", updates * each),
         Cost("T", events.max().item()),
         Cost("p T", updates / units),

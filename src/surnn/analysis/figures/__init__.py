@@ -122,8 +122,8 @@ PLOTS: dict[str, Plot | BenchmarkPlot] = {
         _recordings(1),
     ),
     "trade-offs": Plot(
-        "attention, convolution, RNN and suRNN: formulas and counts", costs.trade_offs_figure,
-        _recordings(4), False,
+        "attention, convolution, RNN and suRNN: formulas, counts and a training step's time",
+        costs.trade_offs_figure, costs.trade_offs_seconds, False,
     ),
     "run-time": BenchmarkPlot(
         "time of a training step against length; of a folder of surnn bench", costs.run_time
