@@ -34,7 +34,7 @@ def places(tmp_path_factory) -> dict[str, Path]:
     assert main(["report", str(ours)]) == 0
     assert main(["report", str(theirs)]) == 0
     assert main(["report", str(ours), str(theirs), "--out", str(root / "both.html")]) == 0
-    fresh_run(root / "image", SequentialMnist())
+    fresh_run(root / "image", SequentialMnist()).log(kind="train", step=5, seconds=1.0, loss=2.0)
     assert main(["report", str(root / "image")]) == 0
     fresh_run(root / "empty", Copying(delay=5), checkpoint=False)
     assert main(["report", str(root / "empty")]) == 0
@@ -176,6 +176,11 @@ def test_smoothing_log_axis_and_time(view):
         "s.dispatchEvent(new Event('change')); })()"
     )
     assert text(window, '[data-chart="loss"] .label') == "time (s)"
+
+
+def test_one_point_alone_is_seen(view):
+    window = view("image")
+    assert window.run("document.querySelectorAll('[data-chart=\"loss\"] .dot').length") == 1
 
 
 def test_legends_hide_curves(view):
