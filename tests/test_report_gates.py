@@ -77,14 +77,14 @@ def test_intervals_of_a_known_schedule(tmp_path):
 
 
 def test_the_histogram_counts_all():
-    counts = np.zeros(1001, int)
-    counts[[1, 2, 40, 41, 1000]] = 3, 1, 5, 5, 1
+    counts = torch.zeros(1001, dtype=torch.int64)
+    counts[[1, 2, 40, 41, 1000]] = torch.tensor([3, 1, 5, 5, 1])
     told = histogram(counts)
     assert sum(told["counts"]) == 15
     assert told["median"] == 40
     assert told["longest"] == 1000
     assert all(b + 1 == c for (_, b), (c, _) in zip(told["bins"], told["bins"][1:], strict=False))
-    assert histogram(np.zeros(5, int)) == {
+    assert histogram(torch.zeros(5, dtype=torch.int64)) == {
         "bins": [], "counts": [], "median": None, "longest": None
     }  # fmt: skip
 

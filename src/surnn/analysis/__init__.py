@@ -29,7 +29,14 @@ from .jacobians import (
     row_growth,
     sensitivity,
 )
-from .rates import intervals, raster, unit_rates, update_rates
+from .rates import (
+    interval_bins,
+    intervals,
+    median_interval,
+    raster,
+    unit_rates,
+    update_rates,
+)
 from .recording import LayerRecord, Recording, record
 from .retention import retention, skip_drive_for_retention
 from .tradeoffs import Cost, TradeOffs, trade_offs, training_seconds
@@ -63,9 +70,11 @@ __all__ = [
     "identity_rows",
     "image_maps",
     "input_changes",
+    "interval_bins",
     "intervals",
     "jacobians",
     "learning_curve",
+    "median_interval",
     "open_share",
     "path_counts",
     "path_length",

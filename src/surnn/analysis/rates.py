@@ -31,6 +31,20 @@ def intervals(layer: LayerRecord) -> Int[Tensor, "T"]:
     return torch.bincount((time[1:] - time[:-1])[same], minlength=steps)[:steps]
 
 
+def interval_bins(counts: Int[Tensor, "T"]) -> list[int]:
+    """Edges of bins that widen, whole numbers from 1 on, for what :func:`intervals` counted."""
+    edges = [1]
+    while edges[-1] < len(counts):
+        edges.append(max(edges[-1] + 1, round(edges[-1] * 1.25)))
+    return edges
+
+
+def median_interval(counts: Int[Tensor, "T"]) -> int | None:
+    """Of what :func:`intervals` counted; None if that is nothing."""
+    total = int(counts.sum())
+    return int(torch.searchsorted(counts.cumsum(0), (total + 1) // 2)) if total else None
+
+
 def raster(layer: LayerRecord, sequence: int = 0) -> Bool[Tensor, "G T"]:
     """Which gates were open when, in one sequence: a row for each gate, not for each unit."""
     return layer.gate[sequence, :, :: layer.group].T != 0

@@ -16,7 +16,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..analysis import LayerRecord, Recording, intervals, pixel_order, record
+from ..analysis import (
+    LayerRecord,
+    Recording,
+    interval_bins,
+    intervals,
+    median_interval,
+    pixel_order,
+    record,
+)
 from ..cli import CommandError
 from ..config import OURS
 from ..data.where import find
@@ -151,31 +159,25 @@ def _layer(layer: LayerRecord, recording: Recording, shown: int, cells: int) -> 
         "units_per_gate": layer.group,
         "rate": float(rates.mean()),
         "rates": rates.tolist(),
-        "intervals": histogram(intervals(layer).numpy() // layer.group),
+        "intervals": histogram(intervals(layer) // layer.group),
         "rasters": [raster(gate[each, : lengths[each]].T, rows, columns) for each in range(shown)],
     }
 
 
-def histogram(counts: np.ndarray) -> dict[str, Any]:
+def histogram(counts: torch.Tensor) -> dict[str, Any]:
     """Intervals between updates in bins that widen: entry d of ``counts`` is of d steps.
 
     Example:
-        >>> histogram(np.array([0, 5, 0, 1]))["counts"]
+        >>> histogram(torch.tensor([0, 5, 0, 1]))["counts"]
         [5, 0, 1]
     """
-    starts = [1]
-    while starts[-1] < len(counts):
-        starts.append(max(starts[-1] + 1, round(starts[-1] * 1.25)))
-    filled = np.flatnonzero(counts)
-    longest = int(filled[-1]) if len(filled) else 0
-    bins = [(a, b - 1) for a, b in pairwise(starts) if a <= longest]
-    total = int(counts.sum())
-    half = np.searchsorted(np.cumsum(counts), (total + 1) // 2) if total else None
+    longest = max(counts.nonzero().flatten().tolist(), default=None)
+    bins = [(a, b - 1) for a, b in pairwise(interval_bins(counts)) if a <= (longest or 0)]
     return {
         "bins": bins,
         "counts": [int(counts[a : b + 1].sum()) for a, b in bins],
-        "median": None if half is None else int(half),
-        "longest": longest or None,
+        "median": median_interval(counts),
+        "longest": longest,
     }
 
 

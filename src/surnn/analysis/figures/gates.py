@@ -9,7 +9,7 @@ import torch
 
 from ...plotting import COLOURS, GREY, line_styles, new_figure, open_axes
 from ..depth import depth_curve, path_counts, update_count
-from ..rates import intervals, raster, update_rates
+from ..rates import interval_bins, intervals, median_interval, raster, update_rates
 from ..recording import record
 from .subjects import Subject, length_of
 
@@ -53,13 +53,13 @@ def timescales(subjects: Sequence[Subject], _example: int) -> "Figure":
     for axes, subject in zip(panels, subjects, strict=True):
         layers = subject.selective(subject.record(subject.batch(SEQUENCES)))
         for style, layer in zip(line_styles(), layers, strict=False):
-            counts = intervals(layer).double()
-            edges = _edges(len(counts))
+            counts = intervals(layer)
+            edges = interval_bins(counts)
             parts = [counts[a:b].sum() for a, b in pairwise(edges)]
             share = torch.stack(parts) / counts.sum().clamp(min=1)
             share[share == 0] = torch.nan  # a gap, where the axis has no place for it
             axes.stairs(100 * share, edges, baseline=None, **style, linewidth=1.5,
-                        label=f"{layer.name}, median {_median(counts):g}")  # fmt: skip
+                        label=f"{layer.name}, median {median_interval(counts)}")  # fmt: skip
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_ylim(0.05, 130)
@@ -71,19 +71,6 @@ def timescales(subjects: Sequence[Subject], _example: int) -> "Figure":
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     panels[0].set_ylabel("intervals [%]")
     return figure
-
-
-def _edges(steps: int) -> list[int]:
-    """Whole numbers from 1 on, about four to the doubling."""
-    edges, width = [1], 1.0
-    while edges[-1] < steps:
-        width *= 2**0.25
-        edges.append(max(edges[-1] + 1, round(width)))
-    return edges
-
-
-def _median(counts: torch.Tensor) -> int:
-    return int((counts.cumsum(0) >= counts.sum() / 2).int().argmax())
 
 
 def effective_depth(subjects: Sequence[Subject], _example: int) -> "Figure":
