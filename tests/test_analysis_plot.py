@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 import torch
 
+from surnn import analysis
 from surnn.analysis.figures import PLOTS, BenchmarkPlot
 from surnn.analysis.figures.gates import update_rate_table
 from surnn.analysis.figures.subjects import KINDS, Subject, Unfit, groups, name_all
@@ -134,6 +135,8 @@ def test_every_figure_is_in_the_documents_and_small():
     assert shown == set(there)
     assert max(there.values()) < 150_000
     assert all(f"surnn plot {name} " in text for name in PLOTS)
+    functions = [name for name in analysis.__all__ if name.islower()]
+    assert [name for name in functions if f"`{name}`" not in text] == []
 
 
 def test_rates_are_of_the_first_update_and_of_the_best(runs):

@@ -76,8 +76,7 @@ def _norm(model: nn.Module, task: Task, batch: Batch) -> Tensor:
 
 
 def _end_at(axes: "Axes", least: float) -> None:
-    low, high = axes.get_ylim()
-    axes.set_ylim(max(low, least), high)
+    axes.set_ylim(max(axes.get_ylim()[0], least), 3 * axes.dataLim.y1)
 
 
 def loss_of(task: Task, batch: Batch) -> Callable[[Tensor], Tensor]:
