@@ -341,6 +341,7 @@ def test_models_that_cannot_go_on_are_refused(options, message, streams):
     ("name", "count"),
     [
         ("enwik8-sugru", 44_281_648),
+        ("enwik8-sugru-sparse", 44_281_648),
         ("enwik8-sugru-input", 44_324_656),
         ("enwik8-hybrid", 44_281_312),
         ("enwik8-transformer", 44_250_624),
