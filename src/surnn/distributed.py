@@ -6,6 +6,8 @@ goes from host to host (gloo), so that no GPU is waited for.
 
 import gc
 import os
+import time
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -51,6 +53,8 @@ class World:
         from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 (slow to import)
         from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
 
+        # Blocks give views, and nothing changes these in place.
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
         mesh = init_device_mesh(device.type, (self.size,))
         for block in model.blocks:  # type: ignore[union-attr]
             fully_shard(block, mesh=mesh)
@@ -146,3 +150,6 @@ def leave(*, together: bool = True) -> None:
     if together:
         distributed.all_reduce(torch.zeros(()))  # not a barrier: that would ask for GPUs
     distributed.destroy_process_group()
+    # gloo's threads live on, and let go of the last tensors only when Python lets them; one that
+    # still waits for that when Python ends would abort the process.
+    time.sleep(0.1)
