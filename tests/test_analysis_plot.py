@@ -49,6 +49,9 @@ def runs(tmp_path_factory):
         "again": train(folder / "b", Copying(delay=10), seed=1),
         "learned": train(folder / "l", Copying(delay=10), gate=GateConfig(rate=0.3)),
         "gru": train(folder / "c", Copying(delay=10), "gru"),
+        "attention": train(
+            folder / "t", Copying(delay=10), "transformer", model=replace(SMALL, block="residual")
+        ),
         "chaos": train(folder / "d", CHAOS),
         "calm": train(folder / "e", CHAOS, "gru"),
     }
@@ -259,6 +262,8 @@ def test_figures_of_benchmarks(name, tmp_path, capsys):
         (["timescales"], "of which runs?"),
         (["timescales", "gru"], "is a GRU, which has no gates to look at"),
         (["proposition-1", "gru"], "Proposition 1 is of layers with gates"),
+        (["gate-raster", "attention"], "has no recurrent layer to record"),
+        (["gradients", "attention"], "has no layer that can be run step by step"),
         (["copying-loss", "chaos"], "this figure is of copying, and"),
         (["image-updates", "sugru"], "copying reads no images"),
         (["gate-raster", "nothing-here"], "there is no folder nothing-here"),

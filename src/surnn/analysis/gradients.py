@@ -12,7 +12,7 @@ from ..baselines import TorchRecurrent
 from ..layers import SelectiveLayer
 from ..scan import ScanInputs, reference
 from ..scan.contract import input_projection
-from .recording import scanned_by
+from .recording import Unfit, scanned_by
 
 States = list[list[Tensor]]
 """Of each layer and step: the state after it, [B, ...]."""
@@ -49,7 +49,7 @@ def gradient_profile(
         for module in model.modules():
             if isinstance(module, SelectiveLayer):
                 if module.bidirectional:
-                    raise ValueError("a gradient profile is of layers that read forwards only")
+                    raise Unfit("a gradient profile is of layers that read forwards only")
                 attached.enter_context(scanned_by(module, _stepwise(found)))
             elif isinstance(module, TorchRecurrent):
                 attached.enter_context(_torch_stepwise(module, found))
@@ -59,7 +59,7 @@ def gradient_profile(
             output = model(x)
             mean = loss(output[0] if isinstance(output, tuple) else output)
     if not found:
-        raise ValueError(
+        raise Unfit(
             f"{type(model).__name__} has no layer that can be run step by step: neither one of "
             "surnn's nor an RNN, GRU or LSTM of torch"
         )

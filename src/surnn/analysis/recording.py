@@ -21,6 +21,10 @@ DENSE = (TorchRecurrent, MinGRU, DiagonalSSM)
 """Recurrent layers without gates: all of their units update at all steps."""
 
 
+class Unfit(ValueError):
+    """A model or a run that something cannot be told of, and why."""
+
+
 class LayerRecord(NamedTuple):
     """One layer in one direction, on the CPU. B sequences, T steps, H units of its state."""
 
@@ -99,7 +103,7 @@ def record(model: nn.Module, x: Tensor, lengths: Tensor | Sequence[int] | None =
         model.eval()
         output = model(x) if ends is None else model(x, lengths=ends)
     if not found:
-        raise ValueError(
+        raise Unfit(
             f"{type(model).__name__} has no recurrent layer to record: neither one of surnn's nor "
             f"one of {', '.join(kind.__name__ for kind in DENSE)}"
         )

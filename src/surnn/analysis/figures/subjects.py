@@ -13,17 +13,13 @@ from ...models import SequenceModel
 from ...runs import RunFolder, config_from_dict, flat
 from ...tasks.base import Batch, Split
 from ...trained import Trained, load
-from ..recording import LayerRecord, Recording, record
+from ..recording import LayerRecord, Recording, Unfit, record
 
 CPU = torch.device("cpu")
 KINDS = {
     "sugru": "SuGRU", "sulstm": "SuLSTM", "surnn": "SuRNN", "susnn": "SuSNN", "gru": "GRU",
     "lstm": "LSTM", "rnn": "RNN", "mingru": "minGRU", "s4d": "S4D", "transformer": "Transformer",
 }  # fmt: skip
-
-
-class Unfit(Exception):
-    """A run that a figure cannot be made of, and why."""
 
 
 class Subject:
