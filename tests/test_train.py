@@ -250,6 +250,7 @@ def test_time_used():
 
 def test_a_run_with_a_time_budget_comes_to_its_end_in_time(tmp_path, monkeypatch):
     """Far fewer updates than planned, and the whole schedule nevertheless."""
+    monkeypatch.setattr(time, "perf_counter", time.process_time)  # others' load takes none of it
     seen: list[float] = []
     run = trainer(
         tmp_path / "run", replace(CONFIG, gate=GateConfig(rate=0.3, mode="sampled")),
@@ -262,7 +263,7 @@ def test_a_run_with_a_time_budget_comes_to_its_end_in_time(tmp_path, monkeypatch
     )
     begin = time.perf_counter()
     assert run.fit()["sequences"] == 16
-    assert time.perf_counter() - begin < 2.0 + 1.0  # seconds; the second for a busy machine
+    assert time.perf_counter() - begin < 2.0 + 0.5  # seconds; half of one for what has begun
     assert 3 < run.step < 5000
     rates = [m["learning_rate"] / 2e-3 for m in run.folder.metrics() if m["kind"] == "train"]
     assert rates[0] < 0.1
@@ -272,7 +273,8 @@ def test_a_run_with_a_time_budget_comes_to_its_end_in_time(tmp_path, monkeypatch
     assert seen[-1] == 0
 
 
-def test_a_killed_run_counts_the_time_that_it_had(tmp_path):
+def test_a_killed_run_counts_the_time_that_it_had(tmp_path, monkeypatch):
+    monkeypatch.setattr(time, "perf_counter", time.process_time)
     config = replace(CONFIG, train=replace(BRIEF, steps=100_000, minutes=0.05))
     run = trainer(tmp_path / "run", config)
     updates(run, 3)
