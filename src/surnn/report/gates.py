@@ -55,7 +55,7 @@ def pictures(trained: Trained, data: Path | None, say: Say) -> dict[str, Any]:
     model, task, config = trained.model, trained.task, trained.config
     if config.model.kind not in OURS:
         raise NoGates(
-            f"{config.model.kind} has no gates: every unit of it updates at every step; models "
+            f"{config.model.kind} has no gates: it computes all of itself at every step; models "
             f"with gates are {', '.join(OURS)}"
         )
     layers = model.selective_layers()
