@@ -10,7 +10,8 @@ The module is imported to parse any command line, so torch is imported inside ``
 can mend is raised as :class:`CommandError`; anything else is a bug and shows its traceback. A
 module with ``FLAGS``, such as ``("--task.",)``, gets all options that begin so in
 ``arguments.flags``, and parses them itself; what ``--help`` is to say of them is printed by its
-``more_help(arguments)``.
+``more_help(arguments)``. One with ``REFUSED``, such as ``{"--model.": "start a new run"}``, says
+why it takes no options that begin so.
 """
 
 import argparse
@@ -70,6 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
             if option not in ("-h", "--help")
         ]  # fmt: skip
         command.set_defaults(call=module.run, options=options, own=getattr(module, "FLAGS", ()))
+        command.set_defaults(refused=getattr(module, "REFUSED", {}))
     return parser
 
 
@@ -108,7 +110,7 @@ def _run(argv: list[str]) -> int:
             raise CommandError(f"there is no command {command!r}; {hint}")
         arguments, rest = build_parser().parse_known_args(argv)
         if rest:
-            _check_flags(rest, arguments.options, arguments.own)
+            _check_flags(rest, arguments)
             arguments.flags = [*rest, *arguments.flags]
         arguments.call(arguments)
     except CommandError as error:
@@ -119,11 +121,16 @@ def _run(argv: list[str]) -> int:
     return 0
 
 
-def _check_flags(rest: list[str], options: list[str], own: tuple[str, ...]) -> None:
+def _check_flags(rest: list[str], arguments: argparse.Namespace) -> None:
     """Arguments that argparse did not know must be a command's own flags, and their values."""
     if not rest[0].startswith("-"):
         raise CommandError(f"{rest[0]!r} is one argument too many; see surnn COMMAND --help")
+    own = arguments.own
     for flag in (word.split("=")[0] for word in rest if word.startswith("--")):
+        for prefix, why in arguments.refused.items():
+            if flag.startswith(prefix):
+                raise CommandError(f"{flag}: {why}")
         if not flag.startswith(own or "\0"):
             more = f"see --help, or begin it with {' or '.join(own)}" if own else "see --help"
-            raise CommandError(f"there is no option {flag}; {suggestion(flag, options, more)}")
+            hint = suggestion(flag, arguments.options, more)
+            raise CommandError(f"there is no option {flag}; {hint}")

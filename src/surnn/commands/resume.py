@@ -14,6 +14,11 @@ from ..cli import CommandError
 
 HELP = "go on with a run"
 FLAGS = ("--train.",)
+REFUSED = dict.fromkeys(
+    ("--model.", "--gate.", "--task."),
+    "the model, gate and task of a run cannot change, only --train. options can; start a new run: "
+    "surnn train",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,9 +46,9 @@ def run(arguments: argparse.Namespace) -> None:
 
     try:
         folder = RunFolder.open(arguments.run)
-        config = config_from_dict(folder.config())
-        train = override(f"surnn resume {arguments.run}", "train", arguments.flags, config.train)
-        config = replace(config, train=train)
+        planned = config_from_dict(folder.config())
+        train = override(f"surnn resume {arguments.run}", "train", arguments.flags, planned.train)
+        config = replace(planned, train=train)
     except (RunError, ValueError) as error:
         raise CommandError(str(error)) from error
     if not folder.has_checkpoint():
@@ -58,6 +63,11 @@ def run(arguments: argparse.Namespace) -> None:
         raise CommandError(
             f"update {now.step} is reached already, and --train.steps {config.train.steps} would "
             f"be before it; give more, for example --train.steps {2 * now.step}"
+        )
+    if now.status == "finished" and config != planned:  # a change that would change nothing
+        raise CommandError(
+            f"the run is finished at update {now.step} ({now.why}), so that no update is left that "
+            f"other options could act on; let it go on for longer: add {now.more}"
         )
     if now.status != "finished":
         fit(config, lambda _: folder, arguments.data, arguments.checkpoint)
