@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from reports import Parsed, fresh_run, points, shown, train_run
+from reports import TINY, Parsed, fresh_run, points, shown, train_run
 from surnn.cli import main
 from surnn.config import GateConfig, ModelConfig, RunConfig
 from surnn.recipes import RECIPES
@@ -74,6 +74,19 @@ def test_the_mean_over_layers_is_shown_too():
     found = {(c["part"]): c["points"] for c in curves(lines) if c["chart"] == "update rate"}
     assert found["mean of layers"] == ([1, 2], pytest.approx([0.3, 0.3]))
     assert found["layer 2"] == ([1, 2], [0.4, 0.4])
+
+
+def test_the_only_layer_is_the_mean_beside_runs_of_more(tmp_path):
+    for name, rates in (("one", [0.1]), ("two", [0.2, 0.4])):
+        run = fresh_run(tmp_path / name, Copying(delay=5), replace(TINY, layers=len(rates)))
+        run.log(kind="train", step=1, seconds=1, loss=1, update_rate=rates)
+    one, two = shown(tmp_path / "one", tmp_path / "two", gates=False)["runs"]
+    assert points(one, "update rate", "train", "mean of layers") == [[1], [0.1]]
+    assert points(two, "update rate", "train", "mean of layers")[1] == pytest.approx([0.3])
+    rates = [curve for curve in one["curves"] if curve["chart"] == "update rate"]
+    assert [curve["part"] for curve in rates] == ["mean of layers", "layer 1"]  # what is first
+    (alone,) = shown(tmp_path / "one", gates=False)["runs"]
+    assert len(alone["curves"]) == len(one["curves"]) - 1
 
 
 def test_a_line_that_was_cut_off_is_left_out(run):
@@ -280,6 +293,10 @@ def test_the_command_compares(run, tmp_path):
 def test_the_command_says_what_is_wrong(tmp_path, run, capsys):
     assert main(["report", str(tmp_path / "none")]) == 2
     assert "there is no folder" in capsys.readouterr().err
+    assert main(["report", str(run), str(tmp_path / "none")]) == 2
+    found = capsys.readouterr()
+    assert "there is no folder" in found.err
+    assert found.out == ""  # before any work is done
     out = tmp_path / "notes.txt"
     out.write_text("mine")
     assert main(["report", str(run), "--no-gates", "--out", str(out)]) == 2

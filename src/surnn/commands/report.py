@@ -28,12 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Gather, write, say where."""
     from ..report import gather, names, page, write  # noqa: PLC0415 (torch)
-    from ..runs import RunError  # noqa: PLC0415
+    from ..runs import RunError, RunFolder  # noqa: PLC0415
 
     begin = time.perf_counter()
     out = arguments.out or arguments.runs[0] / "report.html"
     found = []
     try:
+        for path in arguments.runs:  # before the first takes its time
+            RunFolder.open(path)
         for path, name in zip(arguments.runs, names(arguments.runs), strict=True):
             print(f"{name}: reading", flush=True)
             found.append(

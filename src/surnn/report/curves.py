@@ -19,6 +19,7 @@ MOST_POINTS = 2000
 FEWEST_POINTS = 200
 ALL_POINTS = 80_000
 """Of all curves of a page, unless these are very many."""
+MEAN = "mean of layers"
 NOT_CURVES = ("kind", "step", "seconds", "sequences", "of", "update_rate", "update_rate_by_kind")
 
 
@@ -79,6 +80,14 @@ def curves(lines: list[Line]) -> list[Curve]:
     return [curve for curve in found if curve["points"][0]]
 
 
+def with_means(runs: list[list[Curve]]) -> list[list[Curve]]:
+    """Where one run has layers to take the mean of, the only layer of another is its mean: runs
+    of several depths can then be compared."""
+    if not any(curve["part"] == MEAN for own in runs for curve in own):
+        return runs
+    return [_means_of_one_layer(own) + own for own in runs]
+
+
 def thin_all(runs: list[list[Curve]]) -> list[list[Curve]]:
     """Curves of several runs, with points enough for each."""
     count = max(1, sum(map(len, runs)))
@@ -136,10 +145,17 @@ def _rates(lines: list[Line], split: str) -> Iterable[Curve]:
     layers = max((len(line.get("update_rate", ())) for line in lines), default=0)
     if layers > 1:
         mean = _collect(lines, lambda line: _mean(line.get("update_rate")))
-        yield Curve("update rate", split, mean, "mean of layers")
+        yield Curve("update rate", split, mean, MEAN)
     for layer in range(layers):
         points = _collect(lines, lambda line, at=layer: _at(line.get("update_rate"), at))
         yield Curve("update rate", split, points, f"layer {layer + 1}")
+
+
+def _means_of_one_layer(curves: list[Curve]) -> list[Curve]:
+    rates = [curve for curve in curves if curve["chart"] == "update rate"]
+    if len({curve["part"] for curve in rates}) != 1:
+        return []
+    return [Curve(rate["chart"], rate["split"], rate["points"], MEAN) for rate in rates]
 
 
 def _by_kind(lines: list[Line]) -> Iterable[Curve]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import __version__
 from ..runs import now, write_atomically
-from .curves import thin_all
+from .curves import thin_all, with_means
 
 MADE_BY = '<meta name="generator" content="surnn report'
 """What tells our pages from other files."""
@@ -18,7 +18,7 @@ SCRIPTS = ("values.js", "chart.js", "curves.js", "gates.js", "tables.js", "page.
 
 def page(runs: list[dict[str, Any]]) -> str:
     """The page about these runs, as :func:`~surnn.report.gather` gives them."""
-    thinned = thin_all([run["curves"] for run in runs])
+    thinned = thin_all(with_means([run["curves"] for run in runs]))
     about = [run | {"curves": curves} for run, curves in zip(runs, thinned, strict=True)]
     data = {"made": now(), "surnn": __version__, "runs": about}
     parts = {
