@@ -1,12 +1,15 @@
 """Wrong use of layers: what came, what was expected, how to mend it."""
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import surnn
-from surnn import AlwaysOpen, SuGRU, SuLSTM, SuRNN, SuSNN
+from surnn import AlwaysOpen, SelectiveLayer, SuGRU, SuLSTM, SuRNN, SuSNN
+from surnn.layers.options import LayerOptions
 
 STEPS, BATCH, FEATURES = 17, 3, 5
 X = torch.zeros(STEPS, BATCH, FEATURES)
@@ -137,3 +140,24 @@ def test_lengths_are_looked_at_again_when_they_change():
         made[0] = 8
         with pytest.raises(ValueError, match="got 3 to 8"):
             layer(x, lengths=made)
+
+
+@pytest.mark.parametrize("layer", [SuRNN, SuGRU, SuLSTM, SuSNN])
+def test_signatures_and_texts_name_every_option(layer):
+    names = set(inspect.signature(layer).parameters)
+    base = set(inspect.signature(SelectiveLayer).parameters) - {"cell", "unknown"}
+    assert names >= base
+    assert all(
+        f"    {name}: " in layer.__doc__ for name in names - {"device", "dtype", "proj_size"}
+    )
+    assert set(LayerOptions.__annotations__) == {
+        name for name, option in inspect.signature(SelectiveLayer).parameters.items()
+        if option.kind is option.KEYWORD_ONLY and name != "cell"
+    }  # fmt: skip
+
+
+def test_unknown_options_have_a_suggestion():
+    with pytest.raises(TypeError, match="SuGRU has no option 'droput'; did you mean 'dropout'"):
+        SuGRU(3, 4, droput=0.1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="SuLSTM has no option 'zzz'; it has input_size, hidden_"):
+        SuLSTM(3, 4, zzz=1)  # type: ignore[call-arg]

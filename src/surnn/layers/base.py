@@ -85,8 +85,10 @@ class SelectiveLayer(TorchInterop):
         max_rate: float | None = None,
         recompute: bool = False,
         nonfinite: Literal["propagate", "raise"] = "propagate",
+        **unknown: Any,
     ) -> None:
         super().__init__()
+        checks.check_known(type(self), unknown)
         self.cell_name = get_cell(cell).name
         self.input_size, self.hidden_size = input_size, hidden_size
         self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first

@@ -1,5 +1,7 @@
 """Errors that say what came, what was expected, and how to mend it."""
 
+import difflib
+import inspect
 import threading
 import weakref
 from typing import Any
@@ -163,3 +165,12 @@ def check_state(state: Any, shape: list[int], memories: list[torch.Size]) -> Non
 
 def shape_of(x: Tensor) -> str:
     return str(list(x.shape))
+
+
+def check_known(layer: type, unknown: dict[str, Any]) -> None:
+    """Options that this kind of layer does not have are refused, with the nearest that it has."""
+    for name in unknown:
+        known = inspect.signature(layer).parameters
+        close = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
+        raise TypeError(f"{layer.__name__} has no option {name!r}; {hint}")

@@ -1,19 +1,21 @@
 """``SuRNN``, ``SuGRU`` and ``SuLSTM``."""
 
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 from torch import nn
 
 from .base import SelectiveLayer
+from .options import LayerOptions, documented
 
 
+@documented
 class SuRNN(SelectiveLayer):
     """Elman RNN with selective update: ``f = tanh(W x + b_ih + U h + b_hh)``, or relu.
 
     Args:
         nonlinearity: ``"tanh"`` or ``"relu"``.
-        *args, **options: see :class:`SelectiveLayer`.
+        **options: see :class:`SelectiveLayer`.
     """
 
     _torch_class = nn.RNN
@@ -25,13 +27,17 @@ class SuRNN(SelectiveLayer):
         num_layers: int = 1,
         nonlinearity: Literal["tanh", "relu"] = "tanh",
         bias: bool = True,
-        *args,
-        **options,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        **options: Unpack[LayerOptions],
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}")
-        cell = f"rnn_{nonlinearity}"
-        super().__init__(input_size, hidden_size, num_layers, bias, *args, cell=cell, **options)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            cell=f"rnn_{nonlinearity}", **options,
+        )  # fmt: skip
         self.nonlinearity = nonlinearity
 
     @classmethod
@@ -42,6 +48,7 @@ class SuRNN(SelectiveLayer):
         return {"nonlinearity": self.nonlinearity}
 
 
+@documented
 class SuGRU(SelectiveLayer):
     """GRU with selective update, in PyTorch's convention (gate order r, z, n).
 
@@ -51,7 +58,7 @@ class SuGRU(SelectiveLayer):
     Args:
         skip_drive: C of ``backend="onepass"``; None is large enough for an exact carry, see
             :func:`surnn.analysis.skip_drive_for_retention` for smaller ones.
-        *args, **options: see :class:`SelectiveLayer`.
+        **options: see :class:`SelectiveLayer`.
 
     Example:
         >>> layer = SuGRU(32, 64, heads=4, gate="rhythm", batch_first=True)
@@ -62,8 +69,23 @@ class SuGRU(SelectiveLayer):
 
     _torch_class = nn.GRU
 
-    def __init__(self, *args, skip_drive: float | None = None, **options) -> None:
-        super().__init__(*args, cell="gru", **options)
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        skip_drive: float | None = None,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            cell="gru", **options,
+        )  # fmt: skip
         self.skip_drive = skip_drive
 
     def _split_biases(self, b_ih, b_hh, suffix):
@@ -73,18 +95,34 @@ class SuGRU(SelectiveLayer):
         return bias, b_hh[:, 2].unsqueeze(0)
 
 
+@documented
 class SuLSTM(SelectiveLayer):
     """LSTM with selective update (gate order i, f, g, o); h and c are carried together.
 
     ``c' = σ(f) * c + σ(i) * tanh(g)``, ``h' = σ(o) * tanh(c')``. The hidden state is (h, c).
 
     Args:
-        *args, **options: see :class:`SelectiveLayer`.
+        **options: see :class:`SelectiveLayer`.
     """
 
     _torch_class = nn.LSTM
 
-    def __init__(self, *args, proj_size: int = 0, **options) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        proj_size: int = 0,
+        **options: Unpack[LayerOptions],
+    ) -> None:
         if proj_size:
             raise ValueError(f"proj_size is not supported, got {proj_size}; use expand instead")
-        super().__init__(*args, cell="lstm", **options)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            cell="lstm", **options,
+        )  # fmt: skip

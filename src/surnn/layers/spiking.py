@@ -1,12 +1,16 @@
 """``SuSNN``: recurrent layers of spiking neurons."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 
 from ..cells import get_cell
 from .base import SelectiveLayer
+from .options import LayerOptions, documented
 
 
+@documented
 class SuSNN(SelectiveLayer):
     """Recurrent spiking layer with selective update; the output is the spikes, 0 or 1.
 
@@ -18,17 +22,24 @@ class SuSNN(SelectiveLayer):
         tau_m: mean and standard deviation of the initial membrane time constants, in steps.
         tau_adp: the same for the adaptation.
         adaptation_goes_on: variant in which the adaptation decays on carry steps too.
-        *args, **options: see :class:`SelectiveLayer`.
+        **options: see :class:`SelectiveLayer`.
     """
 
     def __init__(
         self,
-        *args,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
         neuron: str = "alif",
         tau_m: tuple[float, float] = (20.0, 5.0),
         tau_adp: tuple[float, float] = (200.0, 25.0),
         adaptation_goes_on: bool = False,
-        **options,
+        **options: Unpack[LayerOptions],
     ) -> None:
         self.tau = {"alpha": tau_m, "rho": tau_adp}
         self.adaptation_goes_on = adaptation_goes_on
@@ -37,7 +48,10 @@ class SuSNN(SelectiveLayer):
             raise ValueError(f"{neuron!r} is not a spiking cell; choose 'alif' or 'lif'")
         if adaptation_goes_on and len(cell.components) == 2:
             raise ValueError(f"{neuron!r} has no adaptation that could go on; use neuron='alif'")
-        super().__init__(*args, cell=neuron, **options)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            cell=neuron, **options,
+        )  # fmt: skip
 
     def _create_parameters(self, suffix, reads, factory):
         super()._create_parameters(suffix, reads, factory)
