@@ -115,6 +115,13 @@ def test_errors_say_what_to_do(run, spoil, checkpoint, message):
         surnn.load(run, checkpoint)
 
 
+def test_a_gpu_that_is_not_there(trained, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for device in ("cuda", torch.device("cuda", 0)):
+        with pytest.raises(ValueError, match=r"no CUDA device is there .* use device='cpu'"):
+            surnn.load(trained[0], device=device)
+
+
 def test_a_checkpoints_folder_is_not_the_runs(trained):
     with pytest.raises(surnn.RunError, match=r"did you mean .*/run\?"):
         surnn.load(trained[0] / "best")

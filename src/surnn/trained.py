@@ -37,6 +37,8 @@ def load(run: str | Path, checkpoint: str = "best", device: torch.device | str =
         checkpoint: ``"best"`` in validation, ``"last"`` or ``"previous"``.
         device: where the model shall be.
     """
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"no CUDA device is there for device={str(device)!r}; use device='cpu'")
     folder = RunFolder.open(Path(run))
     config = config_from_dict(folder.config())
     if config.model.backend == "triton":
