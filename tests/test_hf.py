@@ -1,5 +1,7 @@
 """Models in Hugging Face's transformers: generation, padding, files, its Trainer."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -186,6 +188,25 @@ def test_a_run_becomes_a_folder(tokens, tmp_path, monkeypatch, capsys):
     assert tokenizer.decode(found[0][len(first) :]) == said
     with pytest.raises(FileExistsError, match="choose another name"):
         hf.from_run(run, folder)
+
+
+def test_its_command_tells_mistakes_in_a_line(tmp_path, capsys):
+    main(["train", "copying", "--train.steps", "1", "--train.device", "cpu", "--train.batch", "2",
+          "--task.delay", "5", "--model.width", "16", "--model.heads", "2",
+          "--train.evaluation-batches", "1", "--out", str(tmp_path / "copying")])  # fmt: skip
+    capsys.readouterr()
+    for arguments, message in (
+        (["none", "new"], "error: there is no folder .*none; runs are made by surnn train"),
+        (["copying", "new"], "error: .*copying was trained on copying, which is no text; expected"),
+        (["copying", "copying"], "error: .*copying exists already; remove it"),
+        (["copying"], "usage: python -m surnn.hf RUN FOLDER"),
+    ):
+        assert hf.main([str(tmp_path / name) for name in arguments]) == 2
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert re.search(message, told.err)
+        assert told.err.count("\n") == 1
+    assert not (tmp_path / "new").exists()
 
 
 def test_their_trainer_trains_it(tmp_path):

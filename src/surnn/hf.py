@@ -24,8 +24,10 @@ from torch import Tensor
 from transformers.utils import ModelOutput
 
 from .baselines.attention import Remembered
+from .cli import WRONG
 from .config import GateConfig, ModelConfig
 from .models import SequenceModel, StreamState
+from .runs import RunError
 from .state import SuState
 from .tasks.base import Output, Tokens
 from .tasks.language import Language
@@ -199,7 +201,10 @@ def from_run(
     found = load(run, checkpoint)
     task = found.task
     if not isinstance(task, Language):
-        raise TypeError(f"{run} was trained on {task.name}, which is no text")
+        raise RunError(
+            f"{run} was trained on {task.name}, which is no text; expected a run of a language "
+            "model: enwik8, wikitext103, wikitext2 or text_file"
+        )
     tokenizer = tokenizer_of(Path(run), task.vocabulary_size)
     config = SuRNNConfig(
         task.vocabulary_size, task.steps, asdict(found.config.model), asdict(found.config.gate),
@@ -268,8 +273,20 @@ def _clock(t: Tensor, rows: Tensor) -> Tensor:
     return t if t.dim() == 0 else t[rows]
 
 
+def main(arguments: list[str]) -> int:
+    """``python -m surnn.hf RUN FOLDER``; the exit status."""
+    if len(arguments) != 2:
+        print("usage: python -m surnn.hf RUN FOLDER", file=sys.stderr)
+        return WRONG
+    run, folder = arguments
+    try:
+        from_run(run, folder)
+    except (RunError, OSError) as error:
+        print(f"python -m surnn.hf: error: {error}", file=sys.stderr)
+        return WRONG
+    print(f"wrote {folder}")
+    return 0
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: python -m surnn.hf RUN FOLDER")
-    from_run(*sys.argv[1:])
-    print(f"wrote {sys.argv[2]}")
+    sys.exit(main(sys.argv[1:]))
