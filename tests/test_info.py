@@ -132,3 +132,32 @@ def test_the_best_validation():
     )
     lines += [{"kind": "valid", "step": step, "accuracy": 0.5} for step in (4, 5)]
     assert in_words(best_of(lines, TASK), TASK) == "best accuracy 0.5 (update 4)"
+
+
+def test_a_folder_of_runs(tmp_path, capsys):
+    """Newest first; exported models are no runs, and a damaged run hides no other."""
+    names = ("old", "new", "broken")
+    for day, name in enumerate(names, 1):
+        run = trainer(tmp_path / "runs" / "copying" / name, steps=4)
+        if name == "old":
+            run.fit()
+        run.close()
+        about = tmp_path / "runs" / "copying" / name / "environment.json"
+        made = json.loads(about.read_text()) | {"time": f"2026-01-0{day}T00:00:00"}
+        about.write_text(json.dumps(made))
+    (tmp_path / "runs" / "copying" / "broken" / "config.json").write_text("{}")
+    (tmp_path / "runs" / "exported").mkdir()
+    (tmp_path / "runs" / "exported" / "config.json").write_text("{}")
+    capsys.readouterr()
+    for folder in (tmp_path / "runs", tmp_path / "runs" / "copying", tmp_path):
+        assert main(["info", str(folder)]) == 0
+        rows = capsys.readouterr().out.splitlines()[-4:]
+        rows = [row for row in rows if row.strip()]
+        assert [row.split()[0].rpartition("/")[2] for row in rows] == ["broken", "new", "old"]
+    assert "damaged: the run's configuration" in rows[0]
+    assert "copying sugru 1x16 0/4 none yet stopped" in " ".join(rows[1].split())
+    assert main(["info", str(tmp_path / "runs"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)[2]
+    assert (found["task"], found["updates"], found["status"]) == ("copying", "4/4", "finished")
+    assert found["validation"].startswith("best accuracy ")
+    assert main(["info", str(tmp_path / "runs" / "exported")]) == 2

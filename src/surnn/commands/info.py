@@ -1,6 +1,7 @@
 """What this installation can do, or what a run is and how far it has come.
 
 surnn info
+surnn info runs                                 all runs in a folder, the newest first
 surnn info runs/copying/2026-01-31-120000
 surnn info RUN --json                           all of it, for programs
 """
@@ -15,18 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 from ..cli import CommandError
 from ..versions import commit, version
+from .tables import show
 
 if TYPE_CHECKING:
-    from ..config import RunConfig
+    from ..config import ModelConfig, RunConfig
     from ..runs import RunFolder
 
-HELP = "about this installation, or a run"
+HELP = "about this installation, a run, or all runs in a folder"
 PACKAGES = ("torch", "triton", "numpy", "tyro", "rich", "safetensors", "matplotlib", "tensorboard")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``surnn info``."""
-    parser.add_argument("run", type=Path, nargs="?", metavar="RUN", help="a run's folder")
+    parser.add_argument(
+        "run", type=Path, nargs="?", metavar="RUN", help="a run's folder, or one of runs"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -35,6 +39,12 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.run is None:
         found = installation()
         told = [f"{name:18} {value}" for name, value in found.items()]
+    elif inside := runs_in(arguments.run):
+        found = sorted(map(at_a_glance, inside), key=lambda each: each["begun"], reverse=True)
+        if not arguments.json:
+            show(tuple(found[0]), [tuple(each.values()) for each in found])
+            return
+        told = []
     else:
         from ..runs import RunError, RunFolder, config_from_dict  # noqa: PLC0415 (torch)
 
@@ -46,6 +56,39 @@ def run(arguments: argparse.Namespace) -> None:
             raise CommandError(str(error)) from error
         told = [f"{name:12} {value}" for name, value in summary(folder.path, config, found)]
     print(json.dumps(found, indent=2) if arguments.json else "\n".join(told))
+
+
+# ---------------------------------------------------------------------------- a folder of runs
+
+
+def runs_in(path: Path) -> list[Path]:
+    """The runs in a folder that is none itself, as deep as ``runs/NAME/TIME`` lies in its parent.
+
+    Exported models have a config.json too, but no environment.json.
+    """
+    if (path / "config.json").is_file():
+        return []
+    found = (p.parent for depth in (1, 2, 3) for p in path.glob("*/" * depth + "environment.json"))
+    return [folder for folder in found if (folder / "config.json").is_file()]
+
+
+def at_a_glance(path: Path) -> dict[str, str]:
+    """A row of the table of runs; of a damaged one, what is wrong with it."""
+    from ..runs import RunError, RunFolder, config_from_dict  # noqa: PLC0415 (torch)
+    from .standing import best_of, in_words, standing  # noqa: PLC0415
+
+    folder, row = RunFolder(path), {"run": str(path)}
+    row |= dict.fromkeys(("begun", "task", "model", "updates", "validation", "status"), "")
+    try:
+        row["begun"] = folder.environment()["time"]
+        config = config_from_dict(folder.config())
+        row |= {"task": config.task.name, "model": f"{config.model.kind} {size(config.model)}"}
+        row["validation"] = in_words(best_of(folder.metrics(), config.task), config.task)
+        now = standing(folder, config)
+        row |= {"updates": f"{now.step}/{config.train.steps}", "status": now.status}
+    except RunError as error:  # the others are as they were
+        row["status"] = f"damaged: {error}"
+    return row
 
 
 # ---------------------------------------------------------------------------- a run
@@ -83,9 +126,8 @@ def summary(path: Path, config: "RunConfig", found: dict[str, Any]) -> Iterator[
     yield "status", f"{found['status']} at update {found['step']}/{train.steps}: {found['why']}"
     yield "begun", f"{made['time']} on {made['device']}, torch {made['torch']}"
     yield "task", _listed(f"{task.name}: {task.steps} steps", chosen(task))
-    widths = "-".join(map(str, model.widths)) if model.widths else f"{model.layers}x{model.width}"
-    size = f"{model.kind} {widths}: {found['parameters']:,} parameters"
-    yield "model", _listed(size, chosen(model, "kind", "layers", "width", "widths"))
+    made_of = f"{model.kind} {size(model)}: {found['parameters']:,} parameters"
+    yield "model", _listed(made_of, chosen(model, "kind", "layers", "width", "widths"))
     if model.kind in OURS:
         yield "gate", _listed(config.gate.kind, chosen(config.gate, "kind"))
     yield "training", _listed(f"batch {train.batch}", chosen(train, "steps", "batch"))
@@ -101,6 +143,11 @@ def summary(path: Path, config: "RunConfig", found: dict[str, Any]) -> Iterator[
         weights = f"{line['checkpoint']} weights (update {line['step']})"
         yield line["split"], _listed(value, [weights, *options])
     yield from what_next(path, found["status"], found["more"], found["process"])
+
+
+def size(model: "ModelConfig") -> str:
+    """Layers and their widths: 2x128, or 32-64-128."""
+    return "-".join(map(str, model.widths)) if model.widths else f"{model.layers}x{model.width}"
 
 
 def chosen(config: Any, *but: str) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 from ..cli import CommandError, suggestion
+from .info import size
 from .tables import show
 
 HELP = "list tasks, recipes, models, cells, gates"
@@ -71,9 +72,8 @@ def recipes() -> Table:
     for recipe in RECIPES.values():
         config = recipe()
         model = config.model
-        size = "-".join(map(str, model.widths)) if model.widths else f"{model.layers}x{model.width}"
         number = "" if recipe.paper is None else f"{recipe.paper:.4f}"
-        made_of = f"{model.kind} {size}"
+        made_of = f"{model.kind} {size(model)}"
         rows.append((recipe.name, config.task.name, made_of, number, recipe.where, recipe.called))
     return ("recipe", "task", "model", "paper", "where", "the paper's name"), rows
 
