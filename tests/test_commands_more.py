@@ -35,3 +35,9 @@ def test_resume_does_not_change_what_was_learned(run, capsys, flag):
     told = refused(capsys, "resume", str(run), flag)
     assert f"{flag.split('=')[0]}: the model, gate and task of a run cannot change" in told
     assert "start a new run: surnn train" in told
+
+
+def test_generate_says_what_it_takes(tmp_path, capsys):
+    (tmp_path / "README.md").write_text("# no model " * 99)
+    told = refused(capsys, "generate", str(tmp_path / "README.md"))
+    assert "takes a run's folder, or a file of one that surnn export RUN --to engine wrote" in told

@@ -9,6 +9,9 @@ import torch
 
 import surnn
 from engines import assert_same, engine_run, loaded, python_run
+from surnn.config import GateConfig, ModelConfig
+from surnn.models import SequenceModel
+from surnn.tasks import Output, Tokens
 
 LAYERS = {
     "rnn": surnn.SuRNN,
@@ -267,3 +270,21 @@ def test_the_library_is_the_one_of_these_sources():
     library, sources = surnn.engine.LIBRARY, surnn.engine.LIBRARY.parents[2] / "csrc"
     newest = max(os.path.getmtime(p) for p in sources.glob("*.[chi]*") if p.name != "main.c")
     assert library.stat().st_mtime >= newest, "make clean, or: pip install --editable ."
+
+
+def test_a_folder_is_no_engine(tmp_path):
+    with pytest.raises(surnn.EngineError, match=f"surnn export {tmp_path} --to engine"):
+        surnn.Engine(tmp_path)
+
+
+@pytest.mark.parametrize("text", [b"ab\xff", bytearray(b"ab\xff")])
+def test_bytes_are_tokens_of_models_of_bytes(tmp_path, text):
+    def of_tokens(count):
+        sizes, wanted = ModelConfig(width=16, layers=1), Output(3, "sequence")
+        return loaded(SequenceModel(sizes, GateConfig(), Tokens(count), wanted, 8), tmp_path)
+
+    stream = of_tokens(256)
+    expected = stream.run(np.array([97, 98, 255]))
+    assert np.array_equal(stream.reset().run(text), expected)
+    with pytest.raises(ValueError, match="300 tokens are no bytes"):
+        of_tokens(300).run(text)

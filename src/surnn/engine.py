@@ -144,6 +144,11 @@ class Engine:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._model = ctypes.c_void_p()
+        if self.path.is_dir():
+            raise EngineError(
+                f"{self.path} is a folder, and the engine reads one file; if it is a run's folder, "
+                f"make that file of it: surnn export {self.path} --to engine"
+            )
         status = library().surnn_load(str(self.path).encode(), ctypes.byref(self._model))
         _check(status, f"{self.path}: ")
         info = _Info()
@@ -227,8 +232,18 @@ class Stream:
         return self.run(np.asarray(frame)[None])[0]
 
     def run(self, frames: Any) -> np.ndarray:
-        """Many steps [T, input_size], or tokens [T]: predictions [T, output_size]."""
+        """Many steps [T, input_size], or tokens [T]: predictions [T, output_size].
+
+        A model of bytes takes a text as it is: ``stream.run(b"abc")``.
+        """
         engine = self.engine
+        if isinstance(frames, bytes | bytearray) and engine.takes_tokens:
+            if engine.input_size != 256:
+                raise ValueError(
+                    f"this model's {engine.input_size} tokens are no bytes; encode the text with "
+                    "its tokenizer, and give the tokens [T]"
+                )
+            frames = np.frombuffer(frames, np.uint8)
         frames = np.asarray(frames)
         if engine.takes_tokens:
             frames = self._tokens(frames)

@@ -130,7 +130,10 @@ def _engine(path: Path, arguments: argparse.Namespace) -> "tuple[Engine, int]":
     try:
         engine = Engine(path)
     except EngineError as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(
+            f"{error}. surnn generate takes a run's folder, or a file of one that surnn export RUN "
+            "--to engine wrote"
+        ) from error
     if not engine.takes_tokens or engine.input_size != engine.output_size:
         raise CommandError(f"{path} does not predict the next token: it is no language model")
     return engine, engine.output_size
