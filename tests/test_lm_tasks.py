@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import tarfile
 from dataclasses import replace
 from itertools import pairwise
@@ -12,12 +13,14 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
+from surnn.cli import main
 from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
 from surnn.data.registry import DataError
 from surnn.distributed import World
 from surnn.evaluate import evaluate
 from surnn.models import SequenceModel
 from surnn.recipes import RECIPES
+from surnn.runs import RunFolder
 from surnn.tasks.enwik8 import Enwik8
 from surnn.tasks.language import IGNORED, Corpus
 from surnn.tasks.stored import kept
@@ -208,6 +211,64 @@ def test_texts_that_are_not_there(tmp_path, monkeypatch):
             add(archive, f"wikitext-2-raw/wiki.{split}.raw", b" = a = ")
     with pytest.raises(DataError, match=r"without its train text.*text_file"):
         WikiText2().prepare(CPU, tmp_path)
+
+
+def test_a_text_that_is_too_short_is_told_so(tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_bytes(b"abc")
+    task = TextFile(context=900, path=str(path))
+    with pytest.raises(ValueError, match=r"has 3 bytes; expected at least 100 .* about 1,000 to"):
+        task.prepare(CPU)
+    path.write_text("\U0001f600" * 25)  # letters as long as they come: none of them is cut
+    task.prepare(CPU)
+    with pytest.raises(ValueError, match=r"92 tokens, less than one window of task\.context 900"):
+        task.batch("train", 0, 1, 0, CPU)
+    path.write_bytes(b"a" * 1000)
+    task.prepare(CPU)
+    assert task.size("train") == 1
+
+
+def test_a_run_goes_on_with_the_text_that_it_began_with(tmp_path, monkeypatch, capsys):
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    book, run = tmp_path / "here" / "book.txt", str(tmp_path / "run")
+    text = article(60)
+    book.write_text(text)
+    monkeypatch.chdir(tmp_path / "here")
+    options = [
+        "--task.context", "16", "--model.width", "16", "--model.block", "feedforward",
+        "--train.steps", "2", "--train.batch", "4", "--train.warmup", "1", "--train.device", "cpu",
+        "--train.evaluation-batches", "1", "--out", run,
+    ]  # fmt: skip
+    assert main(["train", "text_file", "--task.path", "book.txt", *options]) == 0
+    resume = ["resume", run, "--train.steps"]
+    monkeypatch.chdir(tmp_path / "there")  # it was named from the other folder
+    assert main(["eval", run]) == 0
+    assert main([*resume, "3"]) == 0
+    shorter, other = text[:-500], text.replace("e", "a")
+    for changed, message in (
+        (shorter, f"and has {len(shorter.encode()):,}"),
+        (other, "but others"),
+    ):
+        book.write_text(changed)
+        for command in (["eval", run], ["eval", run, "--task.context", "8"], [*resume, "4"]):
+            capsys.readouterr()
+            assert main(command) == 2
+            told = capsys.readouterr().err
+            assert "is not the text that" in told
+            assert message in told
+    (tmp_path / "there" / "other.txt").write_text(other)
+    assert main(["eval", run, "--task.path", "other.txt"]) == 0
+    assert [each["overrides"] for each in RunFolder(Path(run)).evaluations()] == [
+        {},
+        {"task.path": str(tmp_path / "there" / "other.txt")},
+    ]
+    book.write_text(text)
+    assert main([*resume, "4"]) == 0
+    for checkpoint in ("last", "previous"):
+        shutil.rmtree(Path(run, checkpoint))
+    book.write_text(other)
+    assert main([*resume, "4"]) == 2  # though it would begin again
 
 
 # ---------------------------------------------------------------- states that go on

@@ -58,7 +58,9 @@ def parse(
     options.__doc__ = f"Every field of the configuration is a flag.\n\nArgs:\n{told}\n"
     chosen = tyro.cli(options, prog=command, args=flags, config=())
     try:
-        return RunConfig(chosen.task, chosen.model, chosen.gate, chosen.train), chosen
+        return RunConfig(
+            with_whole_paths(chosen.task, made.task), chosen.model, chosen.gate, chosen.train
+        ), chosen
     except ValueError as error:
         raise CommandError(str(error)) from error
 
@@ -71,7 +73,21 @@ def override(command: str, group: str, flags: list[str], default: Any) -> Any:
         "Options", [(group, type(default), dataclasses.field(default=default))], frozen=True
     )
     options.__doc__ = None
-    return getattr(tyro.cli(options, prog=command, args=spelled_out(flags), config=()), group)
+    chosen = tyro.cli(options, prog=command, args=spelled_out(flags), config=())
+    return with_whole_paths(getattr(chosen, group), default)
+
+
+def with_whole_paths(options: Any, default: Any) -> Any:
+    """Files that flags name from here, from anywhere: runs go on in other folders too.
+
+    Names of what is not here are left: they may be in a folder of data sets.
+    """
+    whole = {}
+    for name in ("path", "tokenizer"):
+        file = getattr(options, name, "")
+        if file != getattr(default, name, "") and Path(file).expanduser().exists():
+            whole[name] = str(Path(file).expanduser().absolute())
+    return dataclasses.replace(options, **whole) if whole else options
 
 
 def help_of_run(command: str, run: Path | None, group: str) -> None:

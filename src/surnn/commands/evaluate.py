@@ -98,6 +98,8 @@ def judge(
         # The clock stays the one that was trained, whatever the length is now.
         check_fit(trained, task, changed)
         task.prepare(place, data)
+        if "task.path" not in changed:  # another file is meant to be another
+            task.check_same(path)
         end = time.perf_counter() + seconds
         with float32_products(place, train.tf32):
             found = evaluate(

@@ -9,8 +9,12 @@ import argparse
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..cli import CommandError
+
+if TYPE_CHECKING:
+    from ..train import Trainer
 
 HELP = "go on with a run"
 FLAGS = ("--train.",)
@@ -51,9 +55,14 @@ def run(arguments: argparse.Namespace) -> None:
         config = replace(planned, train=train)
     except (RunError, ValueError) as error:
         raise CommandError(str(error)) from error
+
+    def on_its_data(trainer: "Trainer") -> RunFolder:
+        trainer.task.check_same(folder.path)
+        return folder
+
     if not folder.has_checkpoint():
         say("there is no checkpoint yet: the run begins again")
-        fit(config, lambda _: folder, arguments.data)
+        fit(config, on_its_data, arguments.data)
         return
     try:
         now = standing(folder, config, arguments.checkpoint)
@@ -70,7 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
             f"other options could act on; let it go on for longer: add {now.more}"
         )
     if now.status != "finished":
-        fit(config, lambda _: folder, arguments.data, arguments.checkpoint)
+        fit(config, on_its_data, arguments.data, arguments.checkpoint)
     elif os.environ.get("RANK", "0") == "0":  # of torchrun's processes one tells it
         best = in_words(best_of(folder.metrics(), config.task), config.task)
         say(f"finished at update {now.step}, {now.why}; validation: {best}. Nothing was changed")

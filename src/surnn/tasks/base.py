@@ -144,6 +144,12 @@ class Task(ABC):
         ``data`` is a folder to look in before the usual places.
         """
 
+    def check_same(self, run: Path) -> None:  # noqa: B027
+        """Refuse, with a ValueError, prepared data that are not those of the run in this folder.
+
+        For data that anyone may change; data sets have their own checksums.
+        """
+
     @abstractmethod
     def size(self, split: Split) -> int | None:
         """Sequences of a split; None where training batches are made afresh without end."""

@@ -101,6 +101,11 @@ class Language(Task):
             starts, ends, first = self._streams(split, number, size, targets)
             fresh = torch.tensor(first, device=device)
         else:
+            if split == "train" and targets < self.context:
+                raise ValueError(
+                    f"the training text has {targets:,} tokens, less than one window of "
+                    f"task.context {self.context}; use a smaller context"
+                )
             rows = row_numbers(split, self.size(split), number, size, seed)
             starts = rows * (self.context - (self.overlap if split != "train" else 0))
             ends = torch.full_like(starts, targets)

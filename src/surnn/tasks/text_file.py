@@ -1,5 +1,7 @@
 """A text of yours: predict its next byte or token."""
 
+import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -9,6 +11,11 @@ from torch import Tensor
 
 from .base import Batch, Score
 from .tokenized import Tokenized, TokenKind
+
+SHORTEST = 100
+"""Bytes of which 5 % are two and more, even if a split's end must go past a letter's."""
+ON_RECORD = "text.json"
+"""In a run's folder: how long the text was, and its checksum."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +47,35 @@ class TextFile(Tokenized):
             text = path.read_bytes()
         except OSError as error:
             raise ValueError(f"task.path {self.path!r} cannot be read: {error}") from error
+        if len(text) < SHORTEST:
+            least = max(SHORTEST, -(-10 * self.context // 9))
+            raise ValueError(
+                f"task.path {self.path!r} is too short: it has {len(text)} bytes; expected at "
+                f"least {SHORTEST} to split, and about {least:,} to train on windows of "
+                f"task.context {self.context}"
+            )
         train, valid = (_whole_letters(text, int(share * len(text))) for share in (0.9, 0.95))
         splits = {"train": text[:train], "valid": text[train:valid], "test": text[valid:]}
         self._keep(splits, device, data)  # type: ignore[arg-type] (these are the splits)
+        about = {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+        object.__setattr__(self, "_about", about)
+
+    def files(self) -> dict[str, str]:
+        about = vars(self).get("_about")
+        return super().files() | ({} if about is None else {ON_RECORD: json.dumps(about) + "\n"})
+
+    def check_same(self, run: Path) -> None:
+        if not (run / ON_RECORD).exists():  # of an earlier version of surnn
+            return
+        was, now = json.loads((run / ON_RECORD).read_text()), vars(self)["_about"]
+        if was != now:
+            raise ValueError(
+                f"task.path {self.path!r} is not the text that {run} was trained on: it had "
+                f"{was['bytes']:,} bytes and has {now['bytes']:,}"
+                + (", but others" if was["bytes"] == now["bytes"] else "")
+                + ". Bring that back; or evaluate on this one under another name, with "
+                "surnn eval --task.path, or train anew"
+            )
 
     def details(self, prediction: Tensor, batch: Batch) -> dict[str, Score]:
         found = self.measures(prediction, batch)
