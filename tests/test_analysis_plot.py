@@ -207,6 +207,25 @@ def test_a_raster_begins_with_the_busiest_gate(runs):
     assert all((rates[:-1] >= rates[1:]).all() for rates in black)
 
 
+def test_gates_are_counted_in_whole_numbers(runs, tmp_path):
+    run = train(tmp_path / "run", Copying(delay=10), gate=replace(FIXED, granularity="layer"))
+    for figure in (drawn("gate-raster", run), drawn("gate-raster", runs["sugru"])):
+        for axes in figure.axes:
+            low, high = sorted(axes.get_ylim())
+            ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
+            assert ticks
+            assert all(tick == round(tick) for tick in ticks)
+
+
+def test_no_legend_covers_trajectories(runs):
+    figure = drawn("trajectories", runs["sugru"], runs["chaos"])
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["first step", "signal", "last step"]
+    figure.draw_without_rendering()
+    under = legend.get_window_extent()
+    assert not any(under.overlaps(axes.get_tightbbox()) for axes in figure.axes)
+
+
 def test_labels_tell_runs_apart(runs, tmp_path):
     def labels(*paths):
         subjects = [Subject(path) for path in paths]

@@ -41,8 +41,9 @@ def gate_raster(subjects: Sequence[Subject], example: int) -> "Figure":
         told = shares.get(layer.granularity, f"a gate for {layer.granularity}")
         axes.set_title(f"{layer.name}: {told}, {rates.mean():.1%} open", loc="left")
         axes.set_ylabel("gates, by rate")
+        axes.yaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     panels[-1].set_xlabel("step")
-    figure.suptitle(f"{subject.label} on {subject.options['task.name']}: black updates")
+    figure.suptitle(f"{subject.label} on {subject.options['task.name']} (black: the gate is open)")
     return figure
 
 

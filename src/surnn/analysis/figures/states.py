@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SEQUENCES = 10
+MARKS = {"first step": "o", "signal": "^", "last step": "s"}
 
 
 def trajectories(subjects: Sequence[Subject], _example: int) -> "Figure":
@@ -25,7 +26,7 @@ def trajectories(subjects: Sequence[Subject], _example: int) -> "Figure":
     from matplotlib.cm import ScalarMappable  # noqa: PLC0415 (optional)
 
     one_size(subjects)
-    figure = new_figure(0.8 + 3.2 * len(subjects), 3.6)
+    figure = new_figure(0.8 + 3.2 * len(subjects), 3.9)
     panels = figure.subplots(1, len(subjects), squeeze=False)[0]
     for axes, subject in zip(panels, subjects, strict=True):
         states = subject.record(subject.batch(SEQUENCES)).layers[-1].state
@@ -36,6 +37,9 @@ def trajectories(subjects: Sequence[Subject], _example: int) -> "Figure":
         axes.set_ylabel(f"component 2 ({second})")
         axes.set_title(f"{subject.label}\n{_summary(subject, states)}")
         open_axes(axes, grid=False)
+    marks = {mark.get_label(): mark for axes in panels for mark in axes.collections}
+    known = [label for label in MARKS if label in marks]
+    figure.legend([marks[label] for label in known], known, loc="outside lower center", ncols=3)
     colours = ScalarMappable(cmap="viridis")
     figure.colorbar(colours, ax=panels, label="time, share of the sequence", pad=0.02)
     return figure
@@ -50,15 +54,14 @@ def _curves(axes: "Axes", points: Tensor, signal: int | None) -> None:
         lines = LineCollection(pieces, cmap="viridis", linewidths=0.8, alpha=0.8)  # type: ignore[arg-type]
         lines.set_array(torch.linspace(0, 1, steps - 1).numpy())
         axes.add_collection(lines)
-    marks = [(0, "o", "first step"), (steps - 1, "s", "last step")]
-    if signal is not None:
-        marks.insert(1, (signal, "^", "signal"))
-    for step, marker, label in marks:
+    places = {"first step": 0, "signal": signal, "last step": steps - 1}
+    for label, step in places.items():
+        if step is None:
+            continue
         across, up = points[:, step].T
-        axes.scatter(across, up, 22, marker=marker, facecolors="white", edgecolors="black",
+        axes.scatter(across, up, 22, marker=MARKS[label], facecolors="white", edgecolors="black",
                      linewidths=0.9, zorder=3, label=label)  # fmt: skip
     axes.autoscale_view()
-    axes.legend(loc="best", handletextpad=0.2)
 
 
 def _signal(subject: Subject) -> int | None:
