@@ -1,6 +1,7 @@
 """surnn plot: every figure, from tiny runs; what it says and what it refuses."""
 
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -151,6 +152,12 @@ def test_rates_are_of_the_first_update_and_of_the_best(runs):
     assert [after for _, _, after in rows] == pytest.approx(best["update_rate"])
 
 
+def test_runs_that_are_shown_apart_have_names_of_their_own(runs):
+    shown = drawn("update-rates", runs["sugru"], runs["again"])
+    rows = [label.get_text() for label in shown.axes[0].get_yticklabels()]
+    assert rows == [f"SuGRU ({name}), layer {number}" for name in "ab" for number in (1, 2)]
+
+
 def test_the_untrained_model_is_what_training_began_with(runs):
     subject = Subject(runs["again"])
     first = Trainer(subject.trained.config).model.state_dict()
@@ -227,14 +234,21 @@ def test_no_legend_covers_trajectories(runs):
 
 
 def test_labels_tell_runs_apart(runs, tmp_path):
-    def labels(*paths):
+    def labels(*paths, **options):
         subjects = [Subject(path) for path in paths]
-        name_all(subjects)
+        name_all(subjects, **options)
         return [subject.label for subject in subjects], groups(subjects)
 
-    found, together = labels(runs["sugru"], runs["again"], runs["gru"])
+    three = runs["sugru"], runs["again"], runs["gru"]
+    assert labels(*three)[0] == ["SuGRU (a)", "SuGRU (b)", "GRU"]
+    found, together = labels(*three, seeds_together=True)
     assert found == ["SuGRU", "SuGRU", "GRU"]
     assert [len(same) for same in together.values()] == [2, 1]
+    twice = Path(shutil.copytree(runs["sugru"], tmp_path / "b"))  # which is no second seed
+    assert labels(runs["sugru"], twice, seeds_together=True)[0] == ["SuGRU (a)", "SuGRU (b)"]
+    assert labels(runs["again"], twice)[0] == [
+        f"SuGRU ({path.parent.name}/b)" for path in (runs["again"], twice)
+    ]
     longer = train(tmp_path / "longer", Copying(delay=20))
     assert labels(runs["sugru"], longer)[0] == ["SuGRU, delay 10", "SuGRU, delay 20"]
     sparse = train(tmp_path / "sparse", Copying(delay=10), gate=replace(FIXED, rate=0.1))

@@ -5,7 +5,8 @@ trained model, ``writing`` puts it all into one HTML file that needs no network.
 parts are in ``assets``: a template, a style sheet and the scripts, written by hand.
 """
 
-from .gathering import gather, names
+from ..analysis.naming import names
+from .gathering import gather
 from .writing import page, write
 
 __all__ = ["gather", "names", "page", "write"]

@@ -77,16 +77,6 @@ def gather(
     return found
 
 
-def names(paths: list[Path]) -> list[str]:
-    """What runs are called: as much of the end of each path as tells them apart."""
-    parts = [path.resolve().parts for path in paths]
-    for length in range(1, max(map(len, parts))):
-        tails = ["/".join(part[-length:]) for part in parts]
-        if len(set(tails)) == len(tails):
-            return tails
-    return [f"{part[-1]} ({number})" for number, part in enumerate(parts, 1)]  # one run twice
-
-
 def logged(folder: RunFolder, lines: list[Line]) -> dict[str, Any]:
     """What the folder holds, taken as it is."""
     config, notes = folder.config(), []

@@ -29,6 +29,7 @@ def learning_curves(subjects: Sequence[Subject], _example: int) -> "Figure":
 
     Runs that have not been validated yet are in the first panel only.
     """
+    name_all(subjects, seeds_together=True)
     figure = new_figure(7.2, 3.1)
     left, right = figure.subplots(1, 2)
     task = subjects[0].config.task
@@ -56,6 +57,7 @@ def learning_curves(subjects: Sequence[Subject], _example: int) -> "Figure":
 def copying_loss(subjects: Sequence[Subject], _example: int) -> "Figure":
     """Loss of all positions while copying is learned, beside that of one who remembers nothing."""
     need_task(subjects, "copying")
+    name_all(subjects, seeds_together=True)
     figure = new_figure(5.6, 3.4)
     axes = figure.add_subplot()
     for style, (label, same) in zip(line_styles(), groups(subjects).items(), strict=False):
@@ -81,7 +83,7 @@ def copying_loss(subjects: Sequence[Subject], _example: int) -> "Figure":
 def forecast_horizon(subjects: Sequence[Subject], _example: int) -> "Figure":
     """Test error against how far ahead, beside that of one who always says the mean."""
     need_task(subjects, "mackey_glass")
-    name_all(subjects, "task.horizons")
+    name_all(subjects, "task.horizons", seeds_together=True)
     figure = new_figure(5.6, 3.4)
     axes = figure.add_subplot()
     errors: dict[str, dict[int, list[float]]] = {}

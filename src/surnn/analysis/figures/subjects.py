@@ -13,6 +13,7 @@ from ...models import SequenceModel
 from ...runs import RunFolder, config_from_dict, flat
 from ...tasks.base import Batch, Split
 from ...trained import Trained, load
+from ..naming import names
 from ..recording import LayerRecord, Recording, Unfit, record
 
 CPU = torch.device("cpu")
@@ -127,10 +128,11 @@ def one_size(subjects: Sequence[Subject]) -> None:
             raise Unfit(f"{subject.path} has sequences of unequal length; this figure needs one")
 
 
-def name_all(subjects: Sequence[Subject], *but: str) -> None:
+def name_all(subjects: Sequence[Subject], *but: str, seeds_together: bool = False) -> None:
     """Label runs by what tells them apart: kind, options of the task, and others if need be.
 
-    Seeds do not count, nor options in ``but``: runs that differ in nothing else have one label.
+    Options in ``but`` do not count, nor do seeds. Runs that differ in nothing else have their
+    folders' names beside; or, with ``seeds_together``, one label if no seed is there twice.
     """
     known = set.intersection(*(set(subject.options) for subject in subjects))
     different = [
@@ -147,6 +149,11 @@ def name_all(subjects: Sequence[Subject], *but: str) -> None:
             and any(len({repr(s.options[name]) for s in same}) > 1 for same in alike)
         ]  # fmt: skip
     _label(subjects, named)
+    for same in groups(subjects).values():
+        seeds = {subject.options["train.seed"] for subject in same}
+        if len(same) > 1 and not (seeds_together and len(seeds) == len(same)):
+            for subject, name in zip(same, names([s.path for s in same]), strict=True):
+                subject.label += f" ({name})"
 
 
 def groups(subjects: Sequence[Subject]) -> dict[str, list[Subject]]:
