@@ -1,8 +1,13 @@
 """What the command line says to a newcomer: where to go on from a mistake, what to expect."""
 
+import gc
+import json
+
 import pytest
 
+from surnn import engine
 from surnn.cli import main
+from surnn.commands import info, lists
 from training import trainer
 
 
@@ -41,3 +46,43 @@ def test_generate_says_what_it_takes(tmp_path, capsys):
     (tmp_path / "README.md").write_text("# no model " * 99)
     told = refused(capsys, "generate", str(tmp_path / "README.md"))
     assert "takes a run's folder, or a file of one that surnn export RUN --to engine wrote" in told
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ([], "train a model on a task"),
+        (["data"], "download and verify"),
+        (["data", "get"], "a folder to look in first"),
+        (["plot"], "surnn plot gate-raster runs/"),
+    ],
+    ids=str,
+)
+def test_a_command_without_its_arguments_shows_its_help(command, told, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    assert ended.value.code == 2
+    shown = capsys.readouterr().err
+    assert told in shown
+    assert "error: the following arguments are required" in shown.splitlines()[-1]
+
+
+def test_tables_are_for_people():
+    for table in ("tasks", "cells", "gates"):
+        for name, *_, sentence in lists.TABLES[table]()[1]:
+            assert ":class:" not in sentence, name
+    about = {name: sentence for name, _, sentence in lists.cells()[1]}
+    assert all("integrate-and-fire neuron" in about[name] for name in ("lif", "alif"))
+
+
+def test_info_tells_of_the_engine_and_what_is_optional(capsys, monkeypatch, tmp_path):
+    assert main(["info", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"onnxruntime", "tokenizers", "transformers"} < set(found)
+    assert found["C engine"] == "yes"
+    gc.collect()  # engines that other tests left free themselves by the library
+    engine.library.cache_clear()
+    monkeypatch.setattr(engine, "LIBRARY", tmp_path / "libsurnn.so")
+    assert info.c_engine().startswith("no: the engine was not built")
+    (tmp_path / "libsurnn.so").write_bytes(b"of another machine")
+    assert info.c_engine().startswith("no: ")

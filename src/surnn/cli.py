@@ -20,7 +20,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from . import __version__
 
@@ -54,7 +54,7 @@ def suggestion(wrong: str, known: Iterable[str], otherwise: str) -> str:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all sub-commands."""
-    parser = argparse.ArgumentParser(prog="surnn", description="Selective-update RNNs for PyTorch.")
+    parser = _Parser(prog="surnn", description="Selective-update RNNs for PyTorch.")
     parser.add_argument("--version", action="version", version=f"surnn {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, path in COMMANDS.items():
@@ -73,6 +73,16 @@ def build_parser() -> argparse.ArgumentParser:
         command.set_defaults(call=module.run, options=options, own=getattr(module, "FLAGS", ()))
         command.set_defaults(refused=getattr(module, "REFUSED", {}))
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Whoever leaves out what a command needs is shown its help, not only its usage."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("the following arguments are required"):
+            self.print_help(sys.stderr)
+            self.exit(WRONG, f"\n{self.prog}: error: {message}\n")
+        super().error(message)
 
 
 class _Help(argparse.Action):

@@ -22,7 +22,10 @@ SPIKE = Surrogate("triangle", slope=2.0)
 
 
 class LIF(Cell):
-    """The threshold is fixed; ``unit`` is α, the membrane's decay per step."""
+    """Leaky integrate-and-fire neuron: a decaying voltage that spikes above a fixed threshold.
+
+    ``unit`` is α, the voltage's decay per step.
+    """
 
     name = "lif"
     drives = 1
@@ -59,7 +62,10 @@ class LIF(Cell):
 
 
 class ALIF(Cell):
-    """Threshold ``θ₀ + β b`` rises with each spike; ``unit`` is (α, ρ), the two decays."""
+    """Adaptive leaky integrate-and-fire neuron: each spike raises its threshold for a while.
+
+    The threshold is ``θ₀ + β b``; ``unit`` is (α, ρ), the decays of the voltage and of b.
+    """
 
     name = "alif"
     drives = 1

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from ..runs import RunFolder
 
 HELP = "about this installation, a run, or all runs in a folder"
-PACKAGES = ("torch", "triton", "numpy", "tyro", "rich", "safetensors", "matplotlib", "tensorboard")
+PACKAGES = (
+    "torch", "triton", "numpy", "tyro", "rich", "safetensors", "matplotlib", "tensorboard",
+    "onnxruntime", "tokenizers", "transformers",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -181,8 +184,20 @@ def installation() -> dict[str, str]:
         found["GPU"] = "none that torch can use"
     found["CPU threads"] = str(torch.get_num_threads())
     found |= {f"backend {name}": able for name, able in backends().items()}
+    found["C engine"] = c_engine()
     found["data"] = ", ".join(str(place) for place in places())
     return found
+
+
+def c_engine() -> str:
+    """Whether the library that ``surnn.Engine`` runs is here."""
+    from ..engine import EngineError, library  # noqa: PLC0415 (numpy)
+
+    try:
+        library()
+    except (EngineError, OSError) as error:  # OSError: it was built for another machine
+        return f"no: {error}"
+    return "yes"
 
 
 def backends() -> dict[str, str]:
