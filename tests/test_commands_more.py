@@ -86,3 +86,25 @@ def test_info_tells_of_the_engine_and_what_is_optional(capsys, monkeypatch, tmp_
     assert info.c_engine().startswith("no: the engine was not built")
     (tmp_path / "libsurnn.so").write_bytes(b"of another machine")
     assert info.c_engine().startswith("no: ")
+
+
+def first_lines(capsys, width: str, *more: str) -> str:
+    """What ``surnn train`` says before its first update."""
+    sizes = ["--task.delay", "5", "--model.layers", "1", "--model.width", width]
+    brief = ["--train.steps", "2", "--train.batch", "2", "--train.evaluation-batches", "1"]
+    capsys.readouterr()
+    assert main(["train", "copying", *sizes, *brief, *more]) == 0
+    return capsys.readouterr().out.partition("update 2/2")[0]
+
+
+def test_train_says_what_may_surprise(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    told = first_lines(capsys, "33", "--out", "odd")
+    assert "chance level: accuracy 0.125" in told
+    assert "a state of 33 units is one dense head, as it is no multiple of 16" in told
+    assert "rises over 100 updates, and the run ends after 2" in told
+    usual = ["--model.heads", "1", "--train.warmup", "2", "--out"]
+    for width, more in (("33", usual), ("32", usual[2:]), ("16", usual[2:]), ("5", usual[2:])):
+        told = first_lines(capsys, width, *more, f"{width}-{len(more)}")
+        assert "dense head" not in told
+        assert "rises over" not in told

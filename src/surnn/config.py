@@ -14,6 +14,8 @@ ModelKind = Literal[
     "sugru", "sulstm", "surnn", "susnn", "gru", "lstm", "rnn", "transformer", "s4d", "mingru"
 ]
 OURS: tuple[ModelKind, ...] = ("sugru", "sulstm", "surnn", "susnn")
+HEAD_SIZE = 16
+"""Units of a block of the recurrence, unless chosen."""
 SEE_INPUT: tuple[GateKind, ...] = ("input", "ssm")
 """Gates that are sampled in training unless another mode is asked for."""
 FIXED: tuple[GateKind, ...] = ("open", "every_n", "fixed_rhythm", "fixed_random", "threshold")
@@ -217,7 +219,7 @@ class ModelConfig:
         """How many heads these units make."""
         if self.heads is not None:
             return self.heads
-        return _heads(units, 32 if self.kind == "transformer" else 16)
+        return _heads(units, 32 if self.kind == "transformer" else HEAD_SIZE)
 
     @property
     def heads_beside(self) -> int:

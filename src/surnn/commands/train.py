@@ -8,7 +8,7 @@ Several processes: torchrun --nproc-per-node 2 -m surnn train copying ...
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,7 +92,8 @@ def fit(
             trainer.resume(checkpoint)
         trainer.reporter = Silent()
         if world.first:
-            say(describe(trainer))
+            for line in (describe(trainer), *notes(trainer)):
+                say(line)
             trainer.reporter = reporter(config.train, trainer.step, trainer.seconds)
         with trainer.reporter:
             result = trainer.fit()
@@ -123,6 +124,31 @@ def describe(trainer: "Trainer") -> str:
     if trainer.world.size > 1:
         told.append(f"{trainer.world.size} processes")
     return ", ".join(told)
+
+
+def notes(trainer: "Trainer") -> Iterator[str]:
+    """What to compare numbers with, and what may surprise later."""
+    from ..config import HEAD_SIZE  # noqa: PLC0415
+    from ..layers.base import SelectiveLayer  # noqa: PLC0415 (torch)
+    from ..tasks.base import known_chance  # noqa: PLC0415
+
+    model, train = trainer.config.model, trainer.config.train
+    chance = known_chance(trainer.task)
+    if chance is not None:
+        yield f"chance level: {trainer.task.metric} {chance:.4g}"
+    layers = [each for each in trainer.model.modules() if isinstance(each, SelectiveLayer)]
+    odd = {each.state_size for each in layers if each.heads == 1 and each.state_size > HEAD_SIZE}
+    if model.heads is None and odd:
+        units = ", ".join(map(str, sorted(odd)))
+        yield (
+            f"a state of {units} units is one dense head, as it is no multiple of {HEAD_SIZE}: "
+            "take a --model.width that makes it one, or choose --model.heads"
+        )
+    if train.steps < train.warmup:
+        yield (
+            f"the learning rate rises over {train.warmup} updates, and the run ends after "
+            f"{train.steps}: take more --train.steps, or a smaller --train.warmup"
+        )
 
 
 def _tell(trainer: "Trainer", result: dict[str, Any]) -> None:
