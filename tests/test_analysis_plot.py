@@ -269,6 +269,48 @@ def test_the_command_writes_what_the_ending_says(ending, runs, tmp_path, capsys)
     assert said[-1] == f"wrote {out}"
 
 
+@pytest.fixture(scope="module")
+def lost(tmp_path_factory):
+    """Runs on a text that is gone: one with clocks, one with gates that see the input."""
+    folder = tmp_path_factory.mktemp("lost")
+    text = folder / "text.txt"
+    text.write_bytes(b"all work and no play " * 40)
+    task = load_task("text_file")(path=str(text), context=16)
+    train(folder / "clock", task)
+    train(folder / "input", task, gate=GateConfig("input", rate=0.3))
+    text.unlink()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("gate-raster", "% open"),
+        ("timescales", "layer 2, median"),
+        ("effective-depth", "every step (dense)"),
+        ("paths", "over 16 steps"),
+        ("update-rates", " → "),
+    ],
+)
+def test_clocks_are_shown_without_data(name, shown, lost, tmp_path, capsys):
+    assert shown in texts(drawn(name, lost / "clock"))
+    out = str(tmp_path / "x.png")
+    assert main(["plot", name, str(lost / "clock"), "--out", out]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "shown without data, which clocks do not need; task.path" in said[-2]
+    assert main(["plot", name, str(lost / "input"), "--out", out]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert "input cannot be shown without its data: task.path" in error
+
+
+@pytest.mark.parametrize("words", [["trajectories"], ["gradients"], ["gate-raster", "--example=1"]])
+def test_data_that_are_gone_are_told_in_one_line(words, lost, capsys):
+    name, *options = words
+    assert main(["plot", name, str(lost / "clock"), *options]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert "clock cannot be shown without its data: task.path" in error
+
+
 def test_the_list_has_all_figures(capsys):
     assert main(["plot", "list"]) == 0
     said = capsys.readouterr().out

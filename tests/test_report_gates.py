@@ -20,6 +20,7 @@ from surnn.tasks.copying import Copying
 from surnn.tasks.listops import ListOps
 from surnn.tasks.mnist import PermutedMnist, SequentialMnist
 from surnn.tasks.stored import keep
+from surnn.tasks.text_file import TextFile
 from surnn.trained import load
 from tiny_sets import write_mnist
 from training import SMALL, TASK
@@ -145,6 +146,14 @@ def test_input_gates_say_what_data_they_lack(tmp_path, nothing_here):
     fresh_run(tmp_path / "run", SequentialMnist(), gate=GateConfig("input"))
     (about,) = shown(tmp_path / "run")["runs"]
     assert "surnn data get mnist" in about["gates"]["missing"]
+
+
+def test_input_gates_whose_text_is_gone(tmp_path):
+    task = TextFile(path=str(tmp_path / "gone.txt"), context=16)
+    fresh_run(tmp_path / "run", task, gate=GateConfig("input", rate=0.3))
+    (about,) = shown(tmp_path / "run")["runs"]
+    assert "these gates see the input" in about["gates"]["missing"]
+    assert "gone.txt" in about["gates"]["missing"]
 
 
 def test_input_gates_are_shown_on_several_sequences(tmp_path, nothing_here):

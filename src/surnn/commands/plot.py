@@ -85,7 +85,12 @@ def _draw(name: str, plot: "Plot", subjects: "list[Subject]", example: int) -> "
     about = f"about {duration(seconds)}" if seconds > 2 else "a moment"
     runs = "1 run" if len(subjects) == 1 else f"{len(subjects)} runs"
     print(f"{name} of {runs}: this will take {about}", flush=True)
-    return plot.draw(subjects, example)
+    figure = plot.draw(subjects, example)
+    for subject in subjects:
+        if subject.shown_blank:
+            why = subject.without_data
+            print(f"{subject.path}: shown without data, which clocks do not need; {why}")
+    return figure
 
 
 def _only(runs: list[Path], name: str, what: str) -> Path:

@@ -25,14 +25,13 @@ from ..analysis import (
     pixel_order,
     record,
 )
-from ..cli import CommandError
+from ..analysis.inputs import CPU, blank, sees_input, why_not_prepared
 from ..config import OURS
 from ..data.where import find
 from ..tasks.base import Batch, Task, Tokens
 from ..trained import Trained
 
 Say = Callable[[str], None]
-CPU = torch.device("cpu")
 SHOWN = 3
 """Sequences to choose from, if gates see the input."""
 MOST_SEQUENCES = 16
@@ -59,18 +58,18 @@ def pictures(trained: Trained, data: Path | None, say: Say) -> dict[str, Any]:
             f"with gates are {', '.join(OURS)}"
         )
     layers = model.selective_layers()
-    sees_input = any(gate.sees_input for layer in layers for gate in layer.gates)
+    seeing = sees_input(model)
     width = sum(layer.state_size * len(layer.gates) for layer in layers)
-    count = max(1, min(MOST_SEQUENCES, MOST_VALUES // (task.steps * width))) if sees_input else 1
-    batch, real = _sequences(task, count, sees_input, data, say)
+    count = max(1, min(MOST_SEQUENCES, MOST_VALUES // (task.steps * width))) if seeing else 1
+    batch, real = _sequences(task, count, seeing, data, say)
     recording = _record(trained, batch, say)
-    shown = min(len(_lengths(recording)), SHOWN if sees_input else 1)
+    shown = min(len(_lengths(recording)), SHOWN if seeing else 1)
     steps = int(_lengths(recording)[:shown].max())
     cells = MOST_CELLS // (len(recording.layers) * shown)
     order = pixel_order(task)
     return {
         "checkpoint_step": trained.step,
-        "sees_input": sees_input,
+        "sees_input": seeing,
         "soft": config.gate.mode == "soft",
         "sequences": len(recording.layers[0].gate),
         "lengths": _lengths(recording)[:shown].tolist(),
@@ -87,11 +86,7 @@ def prepare(task: Task, data: Path | None, say: Say) -> str | None:
     """Load the task's data; why that cannot be done, if it cannot."""
     if type(task).prepare is not Task.prepare:
         say(f"loading the data of {task.name}")
-    try:
-        task.prepare(CPU, data)
-    except CommandError as error:
-        return str(error)
-    return None
+    return why_not_prepared(task, data)
 
 
 def at_hand(task: Task, data: Path | None) -> bool:
@@ -117,11 +112,7 @@ def _sequences(
                 return batch, True
         elif needed:
             raise NoGates(f"these gates see the input, and there is none to show them: {why}")
-    shape = (1, 2, task.steps) if task.output.pairs else (1, task.steps)
-    given = task.input
-    if isinstance(given, Tokens):
-        return Batch(torch.zeros(shape, dtype=torch.int64), torch.zeros(1)), False
-    return Batch(torch.zeros(*shape, given.features), torch.zeros(1)), False
+    return blank(task), False
 
 
 def _record(trained: Trained, batch: Batch, say: Say) -> Recording:

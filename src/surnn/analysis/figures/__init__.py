@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...tasks.base import Batch
 from ..recording import record
 from . import costs, gates, gradients, images, learning, signals, states
 from .subjects import Subject, Unfit, name_all, timed
@@ -23,18 +24,26 @@ def _a_moment(_subjects: Sequence[Subject]) -> float:
     return 1.0
 
 
-def _recordings(sequences: int) -> Callable[[Sequence[Subject]], float]:
+def _recordings(
+    sequences: int, batch: Callable[[Subject, int], Batch] = Subject.batch
+) -> Callable[[Sequence[Subject]], float]:
     """Time of recordings of so many sequences each."""
 
     def seconds(subjects: Sequence[Subject]) -> float:
-        return sum(_recording(subject, sequences) for subject in subjects)
+        return sum(
+            _recording(subject, batch(subject, min(4, sequences)), sequences)
+            for subject in subjects
+        )
 
     return seconds
 
 
-def _recording(subject: Subject, sequences: int) -> float:
+def _recordings_of_gates(sequences: int) -> Callable[[Sequence[Subject]], float]:
+    return _recordings(sequences, Subject.batch_for_gates)
+
+
+def _recording(subject: Subject, few: Batch, sequences: int) -> float:
     """One sequence is tried, and then a few, as a batch costs less than its parts."""
-    few = subject.batch(min(4, sequences))
 
     def of(count: int) -> float:
         lengths = None if few.lengths is None else few.lengths[:count]
@@ -86,20 +95,23 @@ PLOTS: dict[str, Plot | BenchmarkPlot] = {
         "states along their two principal components", states.trajectories,
         _recordings(states.SEQUENCES),
     ),
-    "gate-raster": Plot("which gates are open when", gates.gate_raster, _recordings(1), False),
+    "gate-raster": Plot(
+        "which gates are open when", gates.gate_raster, _recordings_of_gates(1), False
+    ),
     "timescales": Plot(
         "steps between a unit's updates, layer by layer", gates.timescales,
-        _recordings(gates.SEQUENCES),
+        _recordings_of_gates(gates.SEQUENCES),
     ),
     "effective-depth": Plot(
-        "updates taken against steps elapsed", gates.effective_depth, _recordings(gates.SEQUENCES)
+        "updates taken against steps elapsed", gates.effective_depth,
+        _recordings_of_gates(gates.SEQUENCES),
     ),
     "paths": Plot(
-        "paths in the ensemble of sub-RNNs, by length", gates.paths, _recordings(2), False
+        "paths in the ensemble of sub-RNNs, by length", gates.paths, _recordings_of_gates(2), False
     ),
     "update-rates": Plot(
         "update rates before and after training", gates.update_rates_figure,
-        _recordings(2 * gates.SEQUENCES),
+        _recordings_of_gates(2 * gates.SEQUENCES),
     ),
     "image-updates": Plot(
         "gates and changes of the state at each pixel, for each class", images.image_updates,

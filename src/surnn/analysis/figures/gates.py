@@ -25,7 +25,7 @@ LONGEST = 600
 def gate_raster(subjects: Sequence[Subject], example: int) -> "Figure":
     """Which gates are open when, layer by layer, sorted by how often."""
     (subject,) = subjects
-    batch = subject.batch_with(example)
+    batch = subject.batch_for_gates(1, example)
     layers = subject.selective(subject.record(batch))
     figure = new_figure(7.2, 0.7 + 1.5 * len(layers))
     panels = figure.subplots(len(layers), 1, sharex=True, squeeze=False)[:, 0]
@@ -52,7 +52,7 @@ def timescales(subjects: Sequence[Subject], _example: int) -> "Figure":
     figure = new_figure(0.8 + 4.6 * len(subjects), 3.2)
     panels = figure.subplots(1, len(subjects), squeeze=False, sharey=True)[0]
     for axes, subject in zip(panels, subjects, strict=True):
-        layers = subject.selective(subject.record(subject.batch(SEQUENCES)))
+        layers = subject.selective(subject.record(subject.batch_for_gates(SEQUENCES)))
         for style, layer in zip(line_styles(), layers, strict=False):
             counts = intervals(layer)
             edges = interval_bins(counts)
@@ -80,7 +80,7 @@ def effective_depth(subjects: Sequence[Subject], _example: int) -> "Figure":
     axes = figure.add_subplot()
     longest, styles = 1, line_styles()
     for subject in subjects:
-        recording = subject.record(subject.batch(SEQUENCES))
+        recording = subject.record(subject.batch_for_gates(SEQUENCES))
         for layer in subject.selective(recording):
             curve, style = depth_curve(layer, recording.lengths), next(styles)
             elapsed = torch.arange(len(curve))
@@ -104,7 +104,7 @@ def effective_depth(subjects: Sequence[Subject], _example: int) -> "Figure":
 def paths(subjects: Sequence[Subject], example: int) -> "Figure":
     """How many paths of each length the ensemble of sub-RNNs has, beside that of a dense RNN."""
     (subject,) = subjects
-    batch = subject.batch_with(example)
+    batch = subject.batch_for_gates(1, example)
     layers = subject.selective(subject.record(batch))
     steps = min(LONGEST, length_of(batch, example))
     figure = new_figure(5.6, 3.5)
@@ -136,7 +136,7 @@ def update_rate_table(subjects: Sequence[Subject]) -> list[tuple[str, float, flo
     """Run and layer, rate before training, rate after it."""
     rows = []
     for subject in subjects:
-        batch = subject.batch(SEQUENCES)
+        batch = subject.batch_for_gates(SEQUENCES)
         after = subject.record(batch)
         before = update_rates(record(subject.untrained(), batch.x, batch.lengths)).tolist()
         names = [layer.name for layer in subject.selective(after)]

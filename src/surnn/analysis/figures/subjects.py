@@ -13,10 +13,10 @@ from ...models import SequenceModel
 from ...runs import RunFolder, config_from_dict, flat
 from ...tasks.base import Batch, Split
 from ...trained import Trained, load
+from ..inputs import CPU, blank, sees_input, why_not_prepared
 from ..naming import names
 from ..recording import LayerRecord, Recording, Unfit, record
 
-CPU = torch.device("cpu")
 KINDS = {
     "sugru": "SuGRU", "sulstm": "SuLSTM", "surnn": "SuRNN", "susnn": "SuSNN", "gru": "GRU",
     "lstm": "LSTM", "rnn": "RNN", "mingru": "minGRU", "s4d": "S4D", "transformer": "Transformer",
@@ -35,6 +35,8 @@ class Subject:
     def __init__(self, path: Path, checkpoint: str = "best", data: Path | None = None) -> None:
         self.path, self.checkpoint, self.data = path, checkpoint, data
         self.label = path.name
+        self.shown_blank = False
+        """Whether gates were looked at without data."""
 
     @cached_property
     def trained(self) -> Trained:
@@ -69,8 +71,14 @@ class Subject:
     @cached_property
     def task(self) -> Any:
         """With its data."""
-        self.trained.task.prepare(CPU, self.data)
+        if self.without_data is not None:
+            raise Unfit(f"{self.path} cannot be shown without its data: {self.without_data}")
         return self.trained.task
+
+    @cached_property
+    def without_data(self) -> str | None:
+        """Why the data cannot be had; None if they can."""
+        return why_not_prepared(self.trained.task, self.data)
 
     def batch(self, size: int, split: Split = "valid") -> Batch:
         """The first sequences of a split; fewer if it has fewer."""
@@ -85,6 +93,13 @@ class Subject:
                 f"0; there is no {example}"
             )
         return batch
+
+    def batch_for_gates(self, size: int, example: int = 0) -> Batch:
+        """The first sequences, if only gates are looked at: without data a blank one for clocks."""
+        if example == 0 and self.without_data is not None and not sees_input(self.trained.model):
+            self.shown_blank = True
+            return blank(self.trained.task)
+        return self.batch_with(example, least=size)
 
     def record(self, batch: Batch) -> Recording:
         """The trained model on a batch."""
