@@ -87,8 +87,8 @@ def _draw(name: str, plot: "Plot", subjects: "list[Subject]", example: int) -> "
     print(f"{name} of {runs}: this will take {about}", flush=True)
     figure = plot.draw(subjects, example)
     for subject in subjects:
-        if subject.shown_blank:
-            why = subject.without_data
+        if subject.shown_blank and subject.without_data is not None:
+            why = subject.without_data.splitlines()[0]  # what follows is how to get them
             print(f"{subject.path}: shown without data, which clocks do not need; {why}")
     return figure
 

@@ -49,7 +49,7 @@ def learning_curves(subjects: Sequence[Subject], _example: int) -> "Figure":
     if len(names) == 1 and right.lines and (level := known_chance(task)) is not None:
         right.axhline(level, color=GREY, linestyle=":", linewidth=1, label="chance")
     lines = {line.get_label(): line for axes in (left, right) for line in axes.lines}
-    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=4)
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=3)
     figure.suptitle(", ".join(sorted(names)))
     return figure
 
