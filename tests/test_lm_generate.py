@@ -1,5 +1,6 @@
 """Text from language models: step by step, by whole forward passes, and from the C engine."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,13 @@ def test_the_command_writes_from_a_run_and_from_the_engine(tokens, tmp_path, cap
         assert said(run / "model.surnn") == text
     assert main(["generate", str(run)]) == 0
     if tokens == "bpe":
+        (tmp_path / "other.txt").write_text(article(60).upper())  # its own encoding would differ
+        read = ["eval", str(run), "--json", "--task.path", str(tmp_path / "other.txt")]
+        found = []
+        for more in ([], ["--task.tokenizer", str(run / "tokenizer.json")]):
+            assert main([*read, *more]) == 0
+            found.append(json.loads(capsys.readouterr().out.splitlines()[-1])["bits per byte"])
+        assert found[0] == found[1]
         (run / "tokenizer.json").rename(tmp_path / "elsewhere.json")
         assert main(["generate", str(run)]) == 2
         assert "name one with --tokenizer" in capsys.readouterr().err

@@ -14,7 +14,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +97,7 @@ def judge(
         changed = changes(trained, task)
         # The clock stays the one that was trained, whatever the length is now.
         check_fit(trained, task, changed)
+        task = in_its_tokens(task, path)
         task.prepare(place, data)
         if "task.path" not in changed:  # another file is meant to be another
             task.check_same(path)
@@ -116,6 +117,14 @@ def judge(
     ) as error:  # a folder of someone else's, perhaps: the numbers are good all the same
         print(f"not put on record: {error}", file=sys.stderr)
     return {"task": task.name, **changed, **what, "chance": task.chance}, found, task.metric
+
+
+def in_its_tokens(task: Any, path: Path) -> Any:
+    """The task in the encoding that the model learned, whatever text is evaluated now."""
+    learned = path / "tokenizer.json"
+    if getattr(task, "tokens", "bytes") == "bytes" or task.tokenizer or not learned.exists():
+        return task
+    return replace(task, tokenizer=str(learned.resolve()))
 
 
 def changes(trained: Any, task: Any) -> dict[str, Any]:
