@@ -8,17 +8,13 @@ import pytest
 from surnn import engine
 from surnn.cli import main
 from surnn.commands import info, lists
-from training import trainer
+from training import finished_run
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A finished run of 4 updates."""
-    path = tmp_path_factory.mktemp("runs") / "run"
-    made = trainer(path, steps=4, checkpoint_every=4)
-    made.fit()
-    made.close()
-    return path
+    return finished_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 def refused(capsys, *arguments: str) -> str:

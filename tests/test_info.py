@@ -7,15 +7,12 @@ import pytest
 from surnn.cli import main
 from surnn.commands.standing import best_of, ending, in_words
 from surnn.config import TrainConfig
-from training import TASK, trainer, updates
+from training import TASK, finished_run, trainer, updates
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    path = tmp_path_factory.mktemp("runs") / "run"
-    run = trainer(path, steps=4, checkpoint_every=4)
-    run.fit()
-    run.close()
+    path = finished_run(tmp_path_factory.mktemp("runs") / "run")
     assert main(["eval", str(path), "--batch", "500", "--task.delay", "6"]) == 0
     return path
 

@@ -27,6 +27,14 @@ def trainer(path: Path | None = None, config: RunConfig = CONFIG, **train) -> Tr
     return Trainer(config, folder)
 
 
+def finished_run(path: Path) -> Path:
+    """Of four updates."""
+    run = trainer(path, steps=4, checkpoint_every=4)
+    run.fit()
+    run.close()
+    return path
+
+
 def resumed(path: Path, config: RunConfig = CONFIG, **train) -> Trainer:
     config = replace(config, train=replace(config.train, **train))
     run = Trainer(config, RunFolder.open(path))

@@ -85,13 +85,12 @@ class Attention(nn.Module):
 
     def _heads(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values [B, heads, T, size] of steps after the first t."""
-        q, k, v = self.project(x).unflatten(-1, (3, self.heads, -1)).unbind(2)
-        place = t.reshape(-1, 1) + torch.arange(x.shape[1], device=x.device)
-        return (
-            rotate(q, place).transpose(1, 2),
-            rotate(k, place).transpose(1, 2),
-            v.transpose(1, 2),
+        qk, v = (
+            self.project(x).unflatten(-1, (3 * self.heads, -1)).tensor_split([2 * self.heads], 2)
         )
+        place = t.reshape(-1, 1) + torch.arange(x.shape[1], device=x.device)
+        q, k = rotate(qk, place).transpose(1, 2).chunk(2, 1)  # by the same angles, made once
+        return q, k, v.transpose(1, 2)
 
     def _seen(self, before: int, steps: int, device: torch.device) -> Tensor:
         """[T, before + T]: which steps each of the last T looks at."""
