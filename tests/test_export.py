@@ -21,7 +21,7 @@ from surnn.export.graph import program_of
 from surnn.export.step import StreamingStep
 from surnn.models import SequenceModel
 from surnn.tasks.base import Output, Tokens, Values
-from training import trainer
+from training import shake, trainer
 
 STEPS = 200
 LATE = 10**9
@@ -32,6 +32,7 @@ def model_of(given=Values(3), wanted=Output(4, "sequence"), gate=GateConfig(rate
     if "widths" in options:
         del options["width"], options["layers"]
     model = SequenceModel(ModelConfig(**options), gate, given, wanted, 50)
+    shake(model)
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm1d):
             module.running_mean.normal_()
@@ -131,6 +132,7 @@ def test_pt2_computes_exactly_what_the_model_does(name, tmp_path):
         {"kind": "mingru", "gate": PLAIN, "pool": "mean"}, {"kind": "sulstm", "norm": "batch"},
         {"block": "stack", "gate": GateConfig("ssm", source="input", modes=3)},
         {"kind": "susnn", "block": "stack", "widths": (8, 16)},
+        {"kind": "sulstm", "convolution": 3},
     ],
 )  # fmt: skip
 def test_a_state_by_name_is_the_models_own(options):

@@ -11,6 +11,7 @@ import surnn
 from surnn.cli import main
 from surnn.config import ModelConfig
 from tiny_sets import article
+from training import shake
 
 transformers = pytest.importorskip("transformers")  # an extra; surnn.hf itself must be there
 hf = importlib.import_module("surnn.hf")
@@ -20,6 +21,7 @@ MODELS = {
     "clock": {},
     "input": {},
     "lstm cell": {"kind": "sulstm"},
+    "convolved": {"convolution": 4},
     "hybrid": {"attention_every": 2, "attention_heads": 2},
     "window": {"attention_every": 1, "attention_heads": 2, "window": 4},
     "gru": {"kind": "gru"},
@@ -30,11 +32,12 @@ MODELS = {
 
 def build(kind: str = "clock"):
     torch.manual_seed(0)
-    gate = {"kind": "input", "source": "layer"} if kind == "input" else {}
-    gate = gate or ({"rate": 0.5} if kind in ("clock", "hybrid", "window", "lstm cell") else {})
+    gate = {"kind": "input", "source": "layer"} if kind == "input" else {"rate": 0.5}
+    gate = {} if kind in ("gru", "mingru", "transformer") else gate
     options = {"layers": 2, "width": 32, "tied_embedding": True, **MODELS[kind]}
     config = hf.SuRNNConfig(50, 30, options, gate, pad_token_id=0, eos_token_id=49)
     model = hf.SuRNNForCausalLM(config).eval()
+    shake(model)
     nn.init.constant_(model.model.norm.norm.weight, 8.0)  # sure of what it says
     for block in model.model.blocks:  # and not always the same
         if hasattr(block, "narrow"):
@@ -69,7 +72,7 @@ def theirs(model, ids: torch.Tensor, mask: torch.Tensor | None = None, **options
     return found[:, ids.shape[1] :]
 
 
-@pytest.mark.parametrize("kind", ["clock", "window", "transformer", "gru"])
+@pytest.mark.parametrize("kind", ["clock", "convolved", "window", "transformer", "gru"])
 def test_generate_is_ours(kind):
     model = build(kind)
     texts = prompts(6, 6, 6)
@@ -119,7 +122,7 @@ def test_nothing_but_padding_is_refused():
         build()(ids, mask)
 
 
-@pytest.mark.parametrize("kind", ["window", "mingru"])
+@pytest.mark.parametrize("kind", ["window", "mingru", "convolved"])
 def test_beams_and_samples(kind):
     model = build(kind)
     texts = prompts(6, 3)

@@ -17,10 +17,12 @@ from surnn.generation import choose
 from surnn.models import SequenceModel
 from surnn.tasks import Output, Tokens
 from tiny_sets import article
+from training import shake
 
 MODELS = {
     "clock": {},
     "input": {},
+    "convolved": {"convolution": 4},
     "hybrid": {"attention_every": 2, "attention_heads": 2},
     "window": {"attention_every": 1, "attention_heads": 2, "window": 4},
     "transformer": {"kind": "transformer"},
@@ -37,6 +39,7 @@ def build(kind: str = "clock", vocabulary: int = 50) -> SequenceModel:
     )
     gate = GateConfig("input") if kind == "input" else GateConfig(rate=0.5)
     made = SequenceModel(model, gate, Tokens(vocabulary), Output(vocabulary, "step"), 30)
+    shake(made)
     nn.init.constant_(made.norm.norm.weight, 8.0)
     for block in made.blocks:  # nor does it say the same again and again
         if hasattr(block, "narrow"):

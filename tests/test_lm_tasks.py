@@ -28,7 +28,7 @@ from surnn.tasks.text_file import TextFile
 from surnn.tasks.wikitext import WikiText2, WikiText103
 from surnn.train import Trainer
 from tiny_sets import CPU, add, article
-from training import record, resumed, same, trainer, updates
+from training import record, resumed, same, shake, trainer, updates
 
 TEXT = "caf\u00e9  of\nthe \u4e2d wiki\n"
 
@@ -273,6 +273,7 @@ def test_a_run_goes_on_with_the_text_that_it_began_with(tmp_path, monkeypatch, c
 MODELS = {
     "sugru": {"heads": 2},
     "sulstm": {"heads": 2},
+    "convolved": {"heads": 2, "convolution": 4},
     "gru": {"kind": "gru"},
     "lstm": {"kind": "lstm"},
     "mingru": {"kind": "mingru"},
@@ -304,6 +305,7 @@ def test_a_stream_in_windows_is_the_stream(kind, streams):
     config = config_of(streams, kind)
     torch.manual_seed(0)
     model = SequenceModel(config.model, config.gate, streams.input, streams.output, streams.steps)
+    shake(model)
     model.eval()
     streams.prepare(CPU)
     text = kept(streams).texts["test"].long()

@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from surnn.blocks import Dropout, gated, mixed
+from surnn.blocks import Convolved, Dropout, gated, mixed
 from surnn.config import GateConfig, GateKind, ModelConfig, ModelKind, RunConfig, TrainConfig
 from surnn.gates import GATES
 from surnn.models import SequenceModel, gate_options, make_gate
 from surnn.surrogate import Surrogate
 from surnn.tasks import Output, Tokens, Values
 from surnn.tasks.copying import Copying
+from training import shake
 
 KINDS = get_args(ModelKind)
 SMALL = ModelConfig(width=32)
@@ -22,7 +23,9 @@ SMALL = ModelConfig(width=32)
 
 def build(given=Tokens(7), wanted=Output(5, "sequence"), steps=20, gate=GateConfig(rate=0.5), **kw):  # noqa: B008
     torch.manual_seed(0)
-    return SequenceModel(replace(SMALL, **kw), gate, given, wanted, steps)
+    model = SequenceModel(replace(SMALL, **kw), gate, given, wanted, steps)
+    shake(model)
+    return model
 
 
 def assert_streams(model: SequenceModel, steps: int = 12) -> None:
@@ -89,6 +92,9 @@ def test_stream_equals_sequence(kind, pool, norm):
         {"expand": 2, "block": "feedforward"},
         {"attention_every": 2, "attention_heads": 2},
         {"attention_every": 1, "block": "feedforward", "prenorm": False, "window": 3},
+        {"convolution": 4},
+        {"convolution": 9, "kind": "lstm", "block": "feedforward"},
+        {"convolution": 2, "attention_every": 1, "attention_heads": 2},
     ],
     ids=str,
 )
@@ -144,6 +150,25 @@ def test_blocks_are_their_equations(prenorm):
     y = second(total) if prenorm else total
     total = total + block.narrow(functional.gelu(block.widen(y)))
     torch.testing.assert_close(block(x), total if prenorm else second(total))
+
+
+def test_a_convolution_is_a_sum_of_steps_before_the_layer():
+    """Feature by feature; it begins as the layer alone, and padding is no part of what it keeps."""
+    convolved, x = Convolved(build().blocks[0].mixer, 32, 3), torch.randn(6, 2, 32).transpose(0, 1)
+    assert torch.equal(convolved(x), convolved.mixer(x))
+    shake(convolved)
+    padded = functional.pad(x, (0, 0, 2, 0)).transpose(1, 2)
+    sums = functional.conv1d(padded, convolved.taps.t().unsqueeze(1), groups=32).transpose(1, 2)
+    torch.testing.assert_close(convolved(x), convolved.mixer(sums))
+
+    state = convolved.init_state(2)
+    y, after = convolved.run(x, state, torch.tensor([6, 1]))
+    assert torch.equal(after.before[0], x[0, 4:])
+    assert torch.equal(after.before[1], torch.stack((torch.zeros(32), x[1, 0])))
+    y, after = convolved.run(x[:, :5], state)
+    y, after = convolved.step(x[:, 5], after)
+    torch.testing.assert_close(y, convolved(x)[:, 5])
+    assert torch.equal(after.before, x[:, 4:])
 
 
 @pytest.mark.parametrize(

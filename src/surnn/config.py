@@ -133,6 +133,8 @@ class ModelConfig:
     """Drop a feature at all steps of a sequence or at none."""
     drop_path: float = 0.0
     """Share of sequences that skip the last block; less so the earlier ones."""
+    convolution: int = 1
+    """Steps whose weighted sum, feature by feature, a layer reads instead of each; 1 is none."""
     attention_every: int | None = None
     """A hybrid: causal attention, with a norm and a residual of its own, after so many blocks."""
     attention_heads: int | None = None
@@ -194,7 +196,7 @@ class ModelConfig:
         if self.widths is not None and ("layers" in chosen or "width" in chosen):
             raise ValueError("model.widths says how many layers of what width: leave those out")
         _at_least(self, "model", 1, "layers", "width", "heads", "expand", "groups", "state")
-        _at_least(self, "model", 1, "attention_every", "attention_heads", "window")
+        _at_least(self, "model", 1, "attention_every", "attention_heads", "window", "convolution")
         _share(self, "model", "dropout", "drop_path")
 
     @property
@@ -249,7 +251,7 @@ _BLOCKS_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("norm", "prenorm", "tied_dropout", "drop_path"), ("residual", "feedforward")),
     "glu": ("residual",),
     "feedforward": ("feedforward",),
-    "attention_every": ("residual", "feedforward"),
+    **dict.fromkeys(("attention_every", "convolution"), ("residual", "feedforward")),
     "widths": ("stack",),
 }
 

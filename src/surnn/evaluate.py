@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from .blocks import Convolved
 from .distributed import World
 from .layers import SelectiveLayer
 from .layers.sequence import reverse
@@ -159,6 +160,7 @@ def first_state(model: SequenceModel, batch: int) -> StreamState:
     """What a model that goes on from batch to batch begins with; an error if it cannot."""
     for block in model.blocks:
         mixer: Any = block.mixer
+        mixer = mixer.mixer if isinstance(mixer, Convolved) else mixer
         if not hasattr(mixer, "run"):
             raise ValueError(f"{type(mixer).__name__} cannot go on from a state: use whole windows")
         if getattr(mixer, "window", 0) is None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .baselines import Attention, DiagonalSSM, MinGRU, TorchRecurrent
-from .blocks import Alone, FeedForward, Norm, Residual, Stacked
+from .blocks import Alone, Convolved, FeedForward, Norm, Residual, Stacked
 from .config import OURS, GateConfig, ModelConfig
 from .gates import GATES, Gate
 from .layers import SelectiveLayer, SuGRU, SuLSTM, SuRNN, SuSNN
@@ -255,6 +255,8 @@ def make_blocks(
         if model.form == "stack":
             blocks.append(Stacked(mixer, model.dropout if index < last else 0.0))
         else:
+            if model.convolution > 1:
+                mixer = Convolved(mixer, features, model.convolution)
             kind = Residual if model.form == "residual" else FeedForward
             skip = model.drop_path * index / max(last, 1)
             blocks.append(kind(mixer, model, skip))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..baselines import DiagonalSSM, MinGRU, TorchRecurrent
+from ..blocks import Convolved, Neighbours
 from ..layers import SelectiveLayer
 from ..models import Selective, SequenceModel, StreamState
 from ..state import SuState
@@ -121,6 +122,13 @@ class Memory:
 
 def memory_of(mixer: nn.Module, first: int) -> Memory:
     """That of a mixer whose first layer has the number ``first``."""
+    if isinstance(mixer, Convolved):
+        inside = memory_of(mixer.mixer, first)
+        return Memory(
+            inside.layers, (f"x_{first}", *inside.names),
+            lambda state: [state.before, *inside.split(state.inside)],
+            lambda tensors, t: Neighbours(tensors[0], inside.join(tensors[1:], t)),
+        )  # fmt: skip
     if isinstance(mixer, Selective):
         mixer = mixer.layer
     if isinstance(mixer, SelectiveLayer):
