@@ -117,6 +117,15 @@ static int read_linear(surnn_model *m, operation *op, const uint64_t *offset, ui
     return 1;
 }
 
+static int read_convolve(surnn_model *m, operation *op, const uint64_t *offset, uint64_t *own) {
+    uint64_t taps = op->p[0];
+    if (!taps || op->n != op->m) return 0;
+    op->data[0] = surnn_array(m, offset[0], times(taps, op->m), 4);
+    op->macs = times(taps, op->m);
+    *own = plus(8, times(times(taps - 1, op->n), 4));
+    return op->data[0] != NULL;
+}
+
 static int read_rhythm(surnn_model *m, operation *op, const uint64_t *offset, uint64_t *own,
                        uint64_t *scratch) {
     uint32_t gates = op->p[0], count = op->p[2], known = op->p[3], bins = op->p[4];
@@ -215,6 +224,7 @@ int surnn_read_operation(surnn_model *m, operation *op, const uint8_t *record, u
     case OP_RECURRENT:
         m->layers++, m->units += op->m;
         return read_recurrent(m, op, offset, own, scratch);
+    case OP_CONVOLVE: return read_convolve(m, op, offset, own);
     default: return 0;
     }
 }

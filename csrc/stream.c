@@ -34,6 +34,27 @@ static void leak(surnn_stream *s, const operation *op, float *y, const float *x)
         y[i] = memory[i] = (1.0f - decay[i]) * x[i] + decay[i] * memory[i];
 }
 
+/* Its own part of a stream: a count of steps, then the inputs before this one, the oldest first. */
+static void convolve(surnn_stream *s, const operation *op, float *y, const float *x) {
+    const float *tap = op->data[0];
+    float *before = (float *)(void *)(at(s, op->state) + 8);
+    size_t n = op->n, kept = op->p[0] - 1;
+    for (size_t i = 0; i < n; i++) y[i] = tap[kept * n + i] * x[i];
+    for (size_t k = 0; k < kept; k++)
+        for (size_t i = 0; i < n; i++) y[i] += tap[k * n + i] * before[k * n + i];
+    if (!kept) return;
+    memmove(before, before + n, (kept - 1) * n * sizeof *before);
+    memcpy(before + (kept - 1) * n, x, n * sizeof *before);
+}
+
+/* An input that is the same as before does not leave a convolution's output so, but one that has been
+ * the same for all the steps that this sum and the last are of does. */
+static int sums_the_same(surnn_stream *s, const operation *op, int same) {
+    uint64_t *alike = (uint64_t *)(void *)at(s, op->state), taps = op->p[0];
+    *alike = !same ? 0 : *alike < taps ? *alike + 1 : taps; /* steps before this one */
+    return *alike == taps;
+}
+
 /* What gates read: NaN as 0 (it keeps them closed anyway), infinity as the largest number. */
 static void clean(float *y, const float *x, size_t n) {
     const float most = 3.40282347e38f;
@@ -64,6 +85,10 @@ static void run_plain(const surnn_model *m, surnn_stream *s, const operation *op
     case OP_MEAN: mean(s, op, y, x); break;
     case OP_LEAK: leak(s, op, y, x); break;
     case OP_CLEAN: clean(y, x, op->n); break;
+    case OP_CONVOLVE:
+        convolve(s, op, y, x);
+        s->done += op->macs;
+        break;
     default: break;
     }
 }
@@ -97,6 +122,7 @@ void surnn_run_operation(const surnn_model *m, surnn_stream *s, uint32_t index) 
         if (op->kind == OP_ADD) second = version[op->in2];
         int same = seen[0] == version[op->in] && seen[1] == second;
         changed = !same || op->kind == OP_MEAN || op->kind == OP_LEAK;
+        if (op->kind == OP_CONVOLVE) changed = !sums_the_same(s, op, same);
         if (!changed || (op->kind == OP_LINEAR && op->p[2])) carry(m, s, op->out);
         if (changed) run_plain(m, s, op);
         seen[0] = version[op->in], seen[1] = second;

@@ -28,7 +28,7 @@ MODELS = {
     "transformer": {"kind": "transformer"},
     "gru": {"kind": "gru"},
 }
-ENGINE = ("clock", "input", "gru")
+ENGINE = ("clock", "input", "convolved", "gru")
 
 
 def build(kind: str = "clock", vocabulary: int = 50) -> SequenceModel:

@@ -72,4 +72,4 @@ def shake(model: nn.Module) -> None:
     """Make convolutions something: they begin as nothing."""
     for module in model.modules():
         if isinstance(module, Convolved):
-            module.taps += torch.randn_like(module.taps)
+            module.taps.add_(torch.randn_like(module.taps))

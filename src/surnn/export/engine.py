@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..baselines import TorchRecurrent
-from ..blocks import FeedForward, Norm, Residual, Stacked
+from ..blocks import Convolved, FeedForward, Norm, Residual, Stacked
 from ..cells.spiking import ALIF, LIF
 from ..gates import AlwaysOpen
 from ..layers import SelectiveLayer, SuGRU, SuLSTM, SuRNN
@@ -115,7 +115,7 @@ class _Exporter:
             inside = type(block.mixer).__name__
             raise TypeError(f"the engine does not know {inside} in a block {type(block).__name__}")
         file, width = self.file, self.file.buffers[x]
-        y = self._layer(_as_layer(block.mixer), self._norm(block.norm, x) if block.prenorm else x)
+        y = self._mixer(block.mixer, self._norm(block.norm, x) if block.prenorm else x)
         if isinstance(block, Residual):
             y = file.add(Op.GELU, y, file.vector(file.buffers[y]))
             y = self._linear(block.out, y, selective=True)
@@ -127,6 +127,14 @@ class _Exporter:
         y = self._linear(block.widen, y)
         y = self._linear(block.narrow, file.add(Op.GELU, y, file.vector(file.buffers[y])))
         return self._sum(block, x, y, block.second_norm)
+
+    def _mixer(self, mixer: nn.Module, x: int) -> int:
+        if isinstance(mixer, Convolved):
+            taps = as_numpy(mixer.taps).astype(np.float32)
+            out = self.file.vector(self.file.buffers[x])
+            x = self.file.add(Op.CONVOLVE, x, out, numbers=[len(taps)], data=[taps])
+            mixer = mixer.mixer
+        return self._layer(_as_layer(mixer), x)
 
     def _sum(self, block: Residual | FeedForward, x: int, y: int, norm: Norm) -> int:
         total = self.file.add(Op.ADD, x, self.file.vector(self.file.buffers[x]), y)

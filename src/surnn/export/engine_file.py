@@ -38,6 +38,7 @@ class Op(IntEnum):
     GATE_ABOVE = 14
     GATE_LEVEL = 15
     RECURRENT = 16
+    CONVOLVE = 17
 
 
 class EngineFile:
