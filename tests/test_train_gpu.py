@@ -70,7 +70,11 @@ def test_a_captured_run_is_the_run(tmp_path, changes):
             assert found[key] == pytest.approx(expected[key], rel=tolerance), (key, found["step"])
 
 
-@pytest.mark.parametrize("model", [{}, {"attention_every": 1, "attention_heads": 2, "window": 9}])
+@pytest.mark.parametrize(
+    "model",
+    [{}, {"convolution": 4}, {"attention_every": 1, "attention_heads": 2, "window": 9}],
+    ids=str,
+)
 def test_a_captured_run_carries_its_state(tmp_path, model):
     """Streams: states are in the same memory all the time, and begin anew with an epoch."""
     text = torch.randint(97, 105, (3000,), generator=torch.Generator().manual_seed(0))
