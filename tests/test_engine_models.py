@@ -16,8 +16,10 @@ from engines import loaded
 from surnn.config import GateConfig, ModelConfig
 from surnn.engine import EngineError
 from surnn.export import to_c_folder, to_engine
+from surnn.export.engine_file import EngineFile, Op
 from surnn.models import SequenceModel
 from surnn.tasks import Output, Tokens, Values
+from training import shake
 
 SOURCES = Path(__file__).parents[1] / "csrc"
 
@@ -25,6 +27,7 @@ SOURCES = Path(__file__).parents[1] / "csrc"
 def build(given=Values(3), wanted=Output(5, "sequence"), gate=GateConfig(rate=0.4), **options):  # noqa: B008
     sizes = {} if "widths" in options else {"width": 32}
     model = SequenceModel(ModelConfig(**{**sizes, **options}), gate, given, wanted, steps=20).eval()
+    shake(model)
     for module in model.modules():  # nothing at its neutral value
         if isinstance(module, nn.BatchNorm1d):
             nn.init.normal_(module.running_mean)
@@ -117,6 +120,86 @@ def test_eight_bits_in_blocks(block, tmp_path):
     assert size < 0.75 * (tmp_path / "model.surnn").stat().st_size
 
 
+# ---------------------------------------------------------------------------- convolutions
+
+
+@pytest.mark.parametrize(("weights", "tolerance"), [("float32", 1e-5), ("int8", 0.1)])
+@pytest.mark.parametrize("block", ["residual", "feedforward"])
+@pytest.mark.parametrize(("kind", "taps"), [("sugru", 4), ("sulstm", 2), ("gru", 3), ("surnn", 5)])
+def test_convolutions(kind, taps, block, weights, tolerance, tmp_path):
+    gate = GateConfig(rate=0.4) if kind.startswith("su") else GateConfig()
+    model = build(kind=kind, block=block, gate=gate, convolution=taps)
+    x = torch.randn(40, 3)
+    x[10:20] = x[9]  # a frame that stays
+    assert_streams(model, tmp_path, x, tolerance, weights)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"expand": 2, "prenorm": False},
+        {"gate": GateConfig("input"), "norm": "batch"},
+        {"gate": GateConfig("ssm"), "pool": "mean"},
+        {"kind": "susnn"},
+    ],
+)
+def test_convolutions_with_options(options, tmp_path):
+    model = build(Tokens(7), convolution=3, **options)
+    assert_streams(model, tmp_path, torch.randint(0, 7, (25,)))
+
+
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+def test_streams_keep_their_own_inputs_of_a_convolution(weights, tmp_path):
+    one = loaded(build(convolution=4), tmp_path, weights)
+    other, x = one.engine.stream(), np.random.default_rng(0).normal(size=(2, 40, 3))
+    x[0, 5:14] = x[0, 4]
+    wanted = [one.engine.stream().run(frames) for frames in x]
+    assert np.abs(wanted[0] - wanted[1]).max() > 0.01
+    for t in range(20):
+        assert np.array_equal(one.step(x[0, t]), wanted[0][t])
+        assert np.array_equal(other.step(x[1, t]), wanted[1][t])
+    assert np.array_equal(one.clone().run(x[0, 20:]), wanted[0][20:])
+    one.restore(other.save())
+    assert np.array_equal(one.run(x[1, 20:]), wanted[1][20:])
+    assert np.array_equal(other.reset().run(x[0]), wanted[0])
+    one.reset()
+    parts = [one.run(part) for part in np.split(x[0], [3, 4])]
+    assert np.array_equal(np.concatenate(parts), wanted[0])
+    assert one.save() == other.save()
+
+
+def test_a_convolution_rests_once_all_that_it_sums_is_the_same(tmp_path):
+    taps, steps, width = 3, 40, 32
+    model = build(kind="gru", gate=GateConfig(), layers=1, block="feedforward", convolution=taps)
+    stream = assert_streams(model, tmp_path, torch.randn(3).expand(steps, 3))
+    products, sums = 3 * width * width, taps * width
+    rest = 2 * width * 4 * width + 5 * width  # what follows the layer, which always updates
+    assert stream.engine.macs_per_step == 3 * width + sums + 2 * products + rest
+    assert stream.work.macs == 3 * width + taps * (sums + products) + steps * (products + rest)
+
+
+def test_a_convolution_from_a_file(tmp_path):
+    def stream_of(kind, taps, size):
+        file, path = EngineFile(3, takes_tokens=False), tmp_path / "model.surnn"
+        weights = np.arange(6, dtype=np.float32).reshape(2, 3)
+        out = file.add(kind, 0, file.vector(size), numbers=[taps], data=[weights])
+        path.write_bytes(file.to_bytes(out))
+        return surnn.Engine(path).stream()
+
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    before = np.pad(x[:-1], ((1, 0), (0, 0)))
+    close = {"rtol": 1e-6, "atol": 1e-6}
+    np.testing.assert_allclose(
+        stream_of(Op.CONVOLVE, 2, 3).run(x), [0, 1, 2] * before + [3, 4, 5] * x, **close
+    )
+    np.testing.assert_allclose(stream_of(Op.CONVOLVE, 1, 3).run(x), [0, 1, 2] * x, **close)
+    unknown = max(Op) + 1
+    for wrong in ((Op.CONVOLVE, 0, 3), (Op.CONVOLVE, 2**32 - 1, 3), (Op.CONVOLVE, 2, 4),
+                  (unknown, 2, 3)):  # fmt: skip
+        with pytest.raises(EngineError, match="contents contradict each other"):
+            stream_of(*wrong)
+
+
 # ---------------------------------------------------------------------------- C without Python
 
 
@@ -125,7 +208,8 @@ STRICT = ("-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror")
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_a_folder_of_c_builds_and_says_the_same(tmp_path):
-    model, x = build(), np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
+    model = build(convolution=3)
+    x = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
     folder = to_c_folder(model, tmp_path / "c")
     program = tmp_path / "program"
     sources = sorted(str(source) for source in folder.glob("*.c"))
@@ -251,7 +335,8 @@ def test_hostile_files_do_no_harm(tmp_path):
     subprocess.run(command, check=True)
     layer = surnn.SuGRU(3, 20, 2, heads=2, gate=surnn.Rhythm(horizon=5, frequencies=3))
     files = [to_engine(layer, tmp_path / "a.surnn"), to_engine(layer, tmp_path / "b.surnn", "int8")]
-    files.append(to_engine(build(Tokens(5), width=8, layers=1, pool="mean"), tmp_path / "c.surnn"))
+    options = {"width": 8, "layers": 1, "pool": "mean", "convolution": 3}
+    files.append(to_engine(build(Tokens(5), **options), tmp_path / "c.surnn"))
     settings = {**os.environ, "ASAN_OPTIONS": "allocator_may_return_null=1:detect_leaks=1"}
     for file in files:
         done = subprocess.run(
