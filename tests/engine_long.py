@@ -16,6 +16,7 @@ from surnn.config import GateConfig, ModelConfig
 from surnn.export import to_engine
 from surnn.models import SequenceModel
 from surnn.tasks import Output, Tokens, Values
+from training import shake
 
 SOURCES = Path(__file__).parents[1] / "csrc"
 GATES = {
@@ -40,10 +41,11 @@ def many_steps(folder: Path, steps: int) -> None:
 
 
 def many_steps_of_blocks(folder: Path, steps: int) -> None:
-    """The same of residual blocks, whose linear maps add up changes."""
-    config = ModelConfig(width=32, layers=2, expand=2)
+    """The same of residual blocks, whose linear maps add up changes, after convolutions."""
+    config = ModelConfig(width=32, layers=2, expand=2, convolution=4)
     gate = GateConfig("rhythm", rate=0.17, horizon=784)
     model = SequenceModel(config, gate, Values(2), Output(5, "step"), 784).eval()
+    shake(model)
     stream = surnn.Engine(to_engine(model, folder / "blocks.surnn")).stream()
     x = torch.randn(steps, 2)
     with torch.no_grad():
@@ -148,6 +150,7 @@ def models(folder: Path) -> list[Path]:
         ("ssm", "sugru", GateConfig("ssm", modes=3), {"norm": "rms", "glu": "gelu"}),
         ("level", "surnn", GateConfig("threshold", source="layer"), {"expand": 2, "groups": 2}),
         ("table", "sugru", GateConfig("table", horizon=5), {"block": "feedforward"}),
+        ("convolved", "sulstm", GateConfig("every_n"), {"convolution": 4}),
     ]
     files = []
     for name, kind, gate, options in kinds:
@@ -155,6 +158,7 @@ def models(folder: Path) -> list[Path]:
             given = Tokens(5) if name == "table" else Values(2)
             config = ModelConfig(kind=kind, width=12, layers=1, **options)  # type: ignore[arg-type]
             model = SequenceModel(config, gate, given, Output(3, "sequence"), 5).eval()
+            shake(model)
             files.append(to_engine(model, folder / f"{name}-{weights}.surnn", weights))  # type: ignore[arg-type]
     return files
 
