@@ -16,7 +16,6 @@ from surnn.config import GateConfig, ModelConfig
 from surnn.export import to_engine
 from surnn.models import SequenceModel
 from surnn.tasks import Output, Tokens, Values
-from training import shake
 
 SOURCES = Path(__file__).parents[1] / "csrc"
 GATES = {
@@ -45,7 +44,6 @@ def many_steps_of_blocks(folder: Path, steps: int) -> None:
     config = ModelConfig(width=32, layers=2, expand=2, convolution=4)
     gate = GateConfig("rhythm", rate=0.17, horizon=784)
     model = SequenceModel(config, gate, Values(2), Output(5, "step"), 784).eval()
-    shake(model)
     stream = surnn.Engine(to_engine(model, folder / "blocks.surnn")).stream()
     x = torch.randn(steps, 2)
     with torch.no_grad():
@@ -158,7 +156,6 @@ def models(folder: Path) -> list[Path]:
             given = Tokens(5) if name == "table" else Values(2)
             config = ModelConfig(kind=kind, width=12, layers=1, **options)  # type: ignore[arg-type]
             model = SequenceModel(config, gate, given, Output(3, "sequence"), 5).eval()
-            shake(model)
             files.append(to_engine(model, folder / f"{name}-{weights}.surnn", weights))  # type: ignore[arg-type]
     return files
 

@@ -19,7 +19,6 @@ from surnn.export import to_c_folder, to_engine
 from surnn.export.engine_file import EngineFile, Op
 from surnn.models import SequenceModel
 from surnn.tasks import Output, Tokens, Values
-from training import shake
 
 SOURCES = Path(__file__).parents[1] / "csrc"
 
@@ -27,7 +26,6 @@ SOURCES = Path(__file__).parents[1] / "csrc"
 def build(given=Values(3), wanted=Output(5, "sequence"), gate=GateConfig(rate=0.4), **options):  # noqa: B008
     sizes = {} if "widths" in options else {"width": 32}
     model = SequenceModel(ModelConfig(**{**sizes, **options}), gate, given, wanted, steps=20).eval()
-    shake(model)
     for module in model.modules():  # nothing at its neutral value
         if isinstance(module, nn.BatchNorm1d):
             nn.init.normal_(module.running_mean)

@@ -21,7 +21,7 @@ from surnn.export.graph import program_of
 from surnn.export.step import StreamingStep
 from surnn.models import SequenceModel
 from surnn.tasks.base import Output, Tokens, Values
-from training import shake, trainer
+from training import trainer
 
 STEPS = 200
 LATE = 10**9
@@ -32,7 +32,6 @@ def model_of(given=Values(3), wanted=Output(4, "sequence"), gate=GateConfig(rate
     if "widths" in options:
         del options["width"], options["layers"]
     model = SequenceModel(ModelConfig(**options), gate, given, wanted, 50)
-    shake(model)
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm1d):
             module.running_mean.normal_()

@@ -17,7 +17,6 @@ from surnn.generation import choose
 from surnn.models import SequenceModel
 from surnn.tasks import Output, Tokens
 from tiny_sets import article
-from training import shake
 
 MODELS = {
     "clock": {},
@@ -39,7 +38,6 @@ def build(kind: str = "clock", vocabulary: int = 50) -> SequenceModel:
     )
     gate = GateConfig("input") if kind == "input" else GateConfig(rate=0.5)
     made = SequenceModel(model, gate, Tokens(vocabulary), Output(vocabulary, "step"), 30)
-    shake(made)
     nn.init.constant_(made.norm.norm.weight, 8.0)
     for block in made.blocks:  # nor does it say the same again and again
         if hasattr(block, "narrow"):

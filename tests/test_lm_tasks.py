@@ -28,7 +28,7 @@ from surnn.tasks.text_file import TextFile
 from surnn.tasks.wikitext import WikiText2, WikiText103
 from surnn.train import Trainer
 from tiny_sets import CPU, add, article
-from training import record, resumed, same, shake, trainer, updates
+from training import record, resumed, same, trainer, updates
 
 TEXT = "caf\u00e9  of\nthe \u4e2d wiki\n"
 
@@ -305,7 +305,6 @@ def test_a_stream_in_windows_is_the_stream(kind, streams):
     config = config_of(streams, kind)
     torch.manual_seed(0)
     model = SequenceModel(config.model, config.gate, streams.input, streams.output, streams.steps)
-    shake(model)
     model.eval()
     streams.prepare(CPU)
     text = kept(streams).texts["test"].long()
@@ -400,10 +399,9 @@ def test_models_that_cannot_go_on_are_refused(options, message, streams):
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        ("enwik8-sugru", 44_281_648),
-        ("enwik8-sugru-sparse", 44_281_648),
-        ("enwik8-sugru-input", 44_324_656),
-        ("enwik8-hybrid", 44_281_312),
+        ("enwik8-sugru", 44_299_024),
+        ("enwik8-sugru-input", 44_329_744),
+        ("enwik8-hybrid", 44_295_616),
         ("enwik8-transformer", 44_250_624),
         ("enwik8-gru", 44_251_648),
         ("wikitext103-sugru", 44_583_300),

@@ -8,14 +8,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from surnn.blocks import Convolved, Dropout, gated, mixed
+from surnn.blocks import Convolution, Dropout, gated, mixed
 from surnn.config import GateConfig, GateKind, ModelConfig, ModelKind, RunConfig, TrainConfig
 from surnn.gates import GATES
 from surnn.models import SequenceModel, gate_options, make_gate
 from surnn.surrogate import Surrogate
 from surnn.tasks import Output, Tokens, Values
 from surnn.tasks.copying import Copying
-from training import shake
 
 KINDS = get_args(ModelKind)
 SMALL = ModelConfig(width=32)
@@ -23,9 +22,7 @@ SMALL = ModelConfig(width=32)
 
 def build(given=Tokens(7), wanted=Output(5, "sequence"), steps=20, gate=GateConfig(rate=0.5), **kw):  # noqa: B008
     torch.manual_seed(0)
-    model = SequenceModel(replace(SMALL, **kw), gate, given, wanted, steps)
-    shake(model)
-    return model
+    return SequenceModel(replace(SMALL, **kw), gate, given, wanted, steps)
 
 
 def assert_streams(model: SequenceModel, steps: int = 12) -> None:
@@ -152,23 +149,25 @@ def test_blocks_are_their_equations(prenorm):
     torch.testing.assert_close(block(x), total if prenorm else second(total))
 
 
-def test_a_convolution_is_a_sum_of_steps_before_the_layer():
-    """Feature by feature; it begins as the layer alone, and padding is no part of what it keeps."""
-    convolved, x = Convolved(build().blocks[0].mixer, 32, 3), torch.randn(6, 2, 32).transpose(0, 1)
-    assert torch.equal(convolved(x), convolved.mixer(x))
-    shake(convolved)
-    padded = functional.pad(x, (0, 0, 2, 0)).transpose(1, 2)
-    sums = functional.conv1d(padded, convolved.taps.t().unsqueeze(1), groups=32).transpose(1, 2)
-    torch.testing.assert_close(convolved(x), convolved.mixer(sums))
+def test_a_convolution_is_a_sum_of_steps():
+    """Feature by feature; padding is no part of what it keeps."""
+    block, x = Convolution(5, 3), torch.randn(6, 2, 5)
+    taps = torch.cat((block.taps, torch.ones(1, 5))).t().unsqueeze(1)
+    padded = functional.pad(x.permute(1, 2, 0), (2, 0))
+    sums = functional.conv1d(padded, taps, groups=5).permute(2, 0, 1)
+    torch.testing.assert_close(block(x), sums)
 
-    state = convolved.init_state(2)
-    y, after = convolved.run(x, state, torch.tensor([6, 1]))
-    assert torch.equal(after.before[0], x[0, 4:])
-    assert torch.equal(after.before[1], torch.stack((torch.zeros(32), x[1, 0])))
-    y, after = convolved.run(x[:, :5], state)
-    y, after = convolved.step(x[:, 5], after)
-    torch.testing.assert_close(y, convolved(x)[:, 5])
-    assert torch.equal(after.before, x[:, 4:])
+    state = block.init_state(2)
+    y, after = block(x, torch.tensor([6, 1]), state)
+    torch.testing.assert_close(y, sums)
+    assert torch.equal(after[0], x[4:, 0])
+    assert torch.equal(after[1], torch.stack((torch.zeros(5), x[0, 1])))
+    y, after = block(x[:1], None, state)
+    y, after = block(x[1:5], None, after)
+    torch.testing.assert_close(y, sums[1:5])
+    y, after = block.step(x[5], after)
+    torch.testing.assert_close(y, sums[5])
+    assert torch.equal(after, x[4:].transpose(0, 1))
 
 
 @pytest.mark.parametrize(

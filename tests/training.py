@@ -4,9 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import nn
 
-from surnn.blocks import Convolved
 from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
 from surnn.runs import RunFolder, config_to_dict
 from surnn.tasks.copying import Copying
@@ -65,11 +63,3 @@ def record(path: Path) -> list[dict]:
     lines = RunFolder.open(path).metrics()
     measured = ("seconds", "peak_memory")
     return [{k: v for k, v in line.items() if k not in measured} for line in lines]
-
-
-@torch.no_grad()
-def shake(model: nn.Module) -> None:
-    """Make convolutions something: they begin as nothing."""
-    for module in model.modules():
-        if isinstance(module, Convolved):
-            module.taps.add_(torch.randn_like(module.taps))

@@ -8,7 +8,7 @@ with a ``state``.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -178,80 +178,55 @@ class FeedForward(Around):
         return self._sum(x, y, self.second_norm, lengths)
 
 
-class Neighbours(NamedTuple):
-    """What a convolved mixer remembers between steps."""
+class Convolution(nn.Module):
+    """Each feature plus its own values of the last few steps, weighted.
 
-    before: Tensor
-    """[B, taps - 1, features]: the latest inputs; zeros before the first."""
-    inside: Any
-    """The mixer's own state."""
-
-
-class Convolved(nn.Module):
-    """A mixer that reads, of each feature, a weighted sum of its last few steps.
-
-    A layer that updates seldom still sees what stood beside the step it updates at. It begins as
-    the mixer alone.
+    Neighbouring steps meet there however seldom the layers after it update.
 
     Args:
-        mixer: what reads the sums.
-        features: of the input.
+        width: features.
         taps: steps that are summed, the present one included.
     """
 
-    def __init__(self, mixer: nn.Module, features: int, taps: int) -> None:
+    def __init__(self, width: int, taps: int) -> None:
         super().__init__()
-        self.mixer = mixer
-        self.taps = nn.Parameter(torch.zeros(taps, features))
-        """The oldest step's first."""
-        with torch.no_grad():
-            self.taps[-1] = 1
+        self.taps = nn.Parameter(0.2 * torch.randn(taps - 1, width))
+        """Of the steps before, the latest last; the present one has the weight 1. They begin small
+        enough for a dozen such sums in a row to leave features recognisable."""
 
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        before = x.new_zeros(len(x), len(self.taps) - 1, x.shape[2])
-        return self.mixer(self._sums(self._after(before, x)), lengths)
-
-    def init_state(self, batch: int) -> Neighbours:
-        """Before the first step."""
-        taps, features = self.taps.shape
-        before = self.taps.new_zeros(batch, taps - 1, features)
-        return Neighbours(before, self.mixer.init_state(batch))  # type: ignore[operator]
-
-    def step(self, x: Tensor, state: Neighbours) -> tuple[Tensor, Neighbours]:
-        """One step [B, features]."""
-        seen = self._after(state.before, x.unsqueeze(1))
-        y, inside = self.mixer.step(self._sums(seen)[:, 0], state.inside)  # type: ignore[operator]
-        return y, Neighbours(seen[1:].transpose(0, 1).to(state.before.dtype), inside)
-
-    def run(
-        self, x: Tensor, state: Neighbours, lengths: Tensor | None = None
-    ) -> tuple[Tensor, Neighbours]:
-        """Some steps [B, T, features] of a stream; of each sequence its ``lengths``."""
-        seen = self._after(state.before, x)
-        y, inside = self.mixer.run(self._sums(seen), state.inside, lengths)  # type: ignore[operator]
-        kept = len(self.taps) - 1
+    def forward(self, x: Tensor, lengths: Tensor | None = None, state: Tensor | None = None) -> Any:
+        """[T, B, width]; from a state [B, taps - 1, width], the latest inputs, also the one after,
+        of each sequence after its ``lengths``."""
+        kept = len(self.taps)
+        if state is None:
+            return self._sums(functional.pad(x, (0, 0, 0, 0, kept, 0)))
+        seen = torch.cat((state.to(x.dtype).transpose(0, 1), x))
         if lengths is None:
-            before = seen[len(seen) - kept :].transpose(0, 1)
+            after = seen[len(x) :].transpose(0, 1)
         else:
             rows = lengths[:, None] + torch.arange(kept, device=x.device)
-            before = seen[rows, torch.arange(len(x), device=x.device)[:, None]]
-        return y, Neighbours(before.to(state.before.dtype), inside)
+            after = seen[rows, torch.arange(len(rows), device=x.device)[:, None]]
+        return self._sums(seen), after.to(state.dtype)
 
-    def _after(self, before: Tensor, x: Tensor) -> Tensor:
-        """Both, time first, which is how x lies in memory."""
-        return torch.cat((before.to(x.dtype).transpose(0, 1), x.transpose(0, 1)))
+    def init_state(self, batch: int) -> Tensor:
+        """Before the first step: zeros."""
+        return self.taps.new_zeros(batch, *self.taps.shape)
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """One step [B, width]."""
+        y, state = self(x.unsqueeze(0), None, state)
+        return y[0], state
 
     def _sums(self, seen: Tensor) -> Tensor:
-        """[B, T, features] from the steps of ``seen``, of which the first have no sum."""
-        taps = self.taps.to(seen.dtype)
-        steps = len(seen) - len(taps) + 1
-        sums = taps[0] * seen[:steps]
-        for back in range(1, len(taps)):
-            sums = sums + taps[back] * seen[back : back + steps]
-        return sums.transpose(0, 1)
+        """Of all steps but the first ones, which are there for those after them."""
+        kept = len(self.taps)
+        sums, taps = seen[kept:], self.taps.to(seen.dtype)
+        for back in range(1, kept + 1):
+            sums = sums + taps[kept - back] * seen[kept - back : len(seen) - back]
+        return sums
 
     def extra_repr(self) -> str:
-        return f"taps={len(self.taps)}"
+        return f"taps={len(self.taps) + 1}"
 
 
 def mixed(

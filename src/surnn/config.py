@@ -134,7 +134,7 @@ class ModelConfig:
     drop_path: float = 0.0
     """Share of sequences that skip the last block; less so the earlier ones."""
     convolution: int = 1
-    """Steps whose weighted sum, feature by feature, a layer reads instead of each; 1 is none."""
+    """Steps, the present one included, that are summed before each block; 1 is none."""
     attention_every: int | None = None
     """A hybrid: causal attention, with a norm and a residual of its own, after so many blocks."""
     attention_heads: int | None = None
@@ -145,6 +145,8 @@ class ModelConfig:
     """Of models that predict the next token: read outputs by the embedding, without a bias."""
     pool: Literal["last", "mean"] = "last"
     """Which outputs a sequence's prediction is read from."""
+    open_layers: int = 0
+    """The first layers that update at every step, and read for the gated ones above them."""
     expand: int = 1
     """State size, in widths; between projections up and down, which residual blocks do without."""
     groups: int = 1
@@ -153,6 +155,8 @@ class ModelConfig:
     """Half of the units read backwards."""
     chrono: bool = False
     """Biases that tell a GRU or LSTM to hold on from the start; the fair control."""
+    half_state: bool = False
+    """gru, lstm, rnn: states in bfloat16 too where train.precision is, not in float32; faster."""
     state: int = 64
     """s4d: modes per channel."""
     neuron: Literal["alif", "lif"] = "alif"
@@ -197,6 +201,7 @@ class ModelConfig:
             raise ValueError("model.widths says how many layers of what width: leave those out")
         _at_least(self, "model", 1, "layers", "width", "heads", "expand", "groups", "state")
         _at_least(self, "model", 1, "attention_every", "attention_heads", "window", "convolution")
+        _at_least(self, "model", 0, "open_layers")
         _share(self, "model", "dropout", "drop_path")
 
     @property
@@ -240,18 +245,20 @@ _MODELS_WITH: dict[str, tuple[ModelKind, ...]] = {
         tuple(kind for kind in get_args(ModelKind) if kind != "transformer"),
     ),
     **dict.fromkeys(
-        ("expand", "groups", "bidirectional", "backend", "max_rate", "recompute"), OURS
+        ("open_layers", "expand", "groups", "bidirectional", "backend", "max_rate", "recompute"),
+        OURS,
     ),
     "skip_drive": ("sugru",),
     **dict.fromkeys(("neuron", "adaptation_goes_on", "tau_m", "tau_adp"), ("susnn",)),
     "chrono": ("gru", "lstm"),
+    "half_state": ("gru", "lstm", "rnn"),
     "state": ("s4d",),
 }
 _BLOCKS_WITH: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("norm", "prenorm", "tied_dropout", "drop_path"), ("residual", "feedforward")),
     "glu": ("residual",),
     "feedforward": ("feedforward",),
-    **dict.fromkeys(("attention_every", "convolution"), ("residual", "feedforward")),
+    **dict.fromkeys(("attention_every", "convolution", "open_layers"), ("residual", "feedforward")),
     "widths": ("stack",),
 }
 

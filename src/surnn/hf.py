@@ -24,7 +24,6 @@ from torch import Tensor
 from transformers.utils import ModelOutput
 
 from .baselines.attention import Remembered
-from .blocks import Neighbours
 from .cli import WRONG
 from .config import GateConfig, ModelConfig
 from .models import SequenceModel, StreamState
@@ -263,8 +262,6 @@ def _selected(layer: Any, rows: Tensor) -> Any:
     if isinstance(layer, SuState):
         gates = tuple(memory[rows] for memory in layer.gates)
         return SuState(layer.cell[:, :, rows], _clock(layer.t, rows), gates)
-    if isinstance(layer, Neighbours):
-        return Neighbours(layer.before[rows], _selected(layer.inside, rows))
     if isinstance(layer, Remembered):
         return Remembered(layer.keys[rows], layer.values[rows], _clock(layer.t, rows))
     if isinstance(layer, tuple):  # torch's own recurrent layers

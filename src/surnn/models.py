@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .baselines import Attention, DiagonalSSM, MinGRU, TorchRecurrent
-from .blocks import Alone, Convolved, FeedForward, Norm, Residual, Stacked
+from .blocks import Alone, Convolution, FeedForward, Norm, Residual, Stacked
 from .config import OURS, GateConfig, ModelConfig
-from .gates import GATES, Gate
+from .gates import GATES, AlwaysOpen, Gate
 from .layers import SelectiveLayer, SuGRU, SuLSTM, SuRNN, SuSNN
 from .scan.contract import step_mask
 from .surrogate import Surrogate
@@ -31,6 +31,9 @@ CELL_OPTIONS = {
     "sugru": ("skip_drive",),
     "susnn": ("neuron", "adaptation_goes_on", "tau_m", "tau_adp"),
 }
+
+
+OPEN = GateConfig("open")
 
 
 class Selective(nn.Module):
@@ -66,7 +69,7 @@ class Selective(nn.Module):
             expand=expand,
             groups=model.groups,
             backend=model.backend,
-            max_rate=model.max_rate,
+            max_rate=None if isinstance(gate, AlwaysOpen) else model.max_rate,
             recompute=model.recompute,
             **{name: getattr(model, name) for name in CELL_OPTIONS.get(model.kind, ())},
         )
@@ -251,12 +254,13 @@ def make_blocks(
     blocks: list[nn.Module] = []
     last = len(widths) - 2
     for index, (features, width) in enumerate(pairwise(widths)):
-        mixer = make_mixer(model, gate, features, width, steps)
+        opens = index < model.open_layers
+        mixer = make_mixer(model, OPEN if opens else gate, features, width, steps)
         if model.form == "stack":
             blocks.append(Stacked(mixer, model.dropout if index < last else 0.0))
         else:
             if model.convolution > 1:
-                mixer = Convolved(mixer, features, model.convolution)
+                blocks.append(Convolution(width, model.convolution))
             kind = Residual if model.form == "residual" else FeedForward
             skip = model.drop_path * index / max(last, 1)
             blocks.append(kind(mixer, model, skip))
@@ -273,7 +277,8 @@ def make_mixer(
     if model.kind in OURS:
         return Selective(features, width, 1, model, make_gate(gate, steps))
     if model.kind in ("gru", "lstm", "rnn"):
-        return TorchRecurrent(model.kind, features, width, steps if model.chrono else 0)
+        chrono = steps if model.chrono else 0
+        return TorchRecurrent(model.kind, features, width, chrono, model.half_state)
     if model.kind == "mingru":
         return MinGRU(features, width)
     if features != width:

@@ -1,10 +1,12 @@
 """torch's own recurrent layers (cuDNN on a GPU)."""
 
 import math
-from typing import Literal
+import warnings
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ..layers.weights import orthogonal
@@ -25,12 +27,20 @@ class TorchRecurrent(nn.Module):
         width: units.
         chrono: start the gates so that units remember for 1 to this many steps (Tallec and
             Ollivier, 2018), in place of that bias.
+        half_state: under autocast, states in bfloat16 too, which is faster; otherwise the layer
+            stays in float32, as states of surnn's layers do.
     """
 
     def __init__(
-        self, kind: Literal["gru", "lstm", "rnn"], features: int, width: int, chrono: int = 0
+        self,
+        kind: Literal["gru", "lstm", "rnn"],
+        features: int,
+        width: int,
+        chrono: int = 0,
+        half_state: bool = False,
     ) -> None:
         super().__init__()
+        self.half_state = half_state
         if chrono and kind == "rnn":
             raise ValueError("chrono biases are of gates, and an RNN has none; use gru or lstm")
         self.layer = LAYERS[kind](features, width, batch_first=True)
@@ -55,27 +65,38 @@ class TorchRecurrent(nn.Module):
         self.layer.bias_ih_l0[width : 2 * width] = keep
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Padding comes last and the layer is causal, so lengths change nothing before it.
-
-        Autocast is kept out: a state in half precision would be a handicap that ours do not have.
-        """
-        with torch.autocast(x.device.type, enabled=False):
-            return self.layer(x.to(self.layer.weight_ih_l0.dtype))[0].to(x.dtype)
+        """Padding comes last and the layer is causal, so lengths change nothing before it."""
+        return self.run(x, self.init_state(len(x)))[0]
 
     def run(
         self, x: Tensor, state: tuple[Tensor, ...], lengths: Tensor | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Some steps [B, T, features] of a stream; of each sequence its ``lengths``."""
-        hidden = state if isinstance(self.layer, nn.LSTM) else state[0]
-        with torch.autocast(x.device.type, enabled=False):
-            exact = x.to(self.layer.weight_ih_l0.dtype)  # type: ignore[arg-type]
+        kept = state[0].dtype
+        half = self.half_state and torch.is_autocast_enabled(x.device.type)
+        dtype = torch.bfloat16 if half else kept
+        with torch.autocast(x.device.type, enabled=False):  # it would take float16 for these
+            hidden = tuple(part.to(dtype) for part in state)
+            given = hidden if isinstance(self.layer, nn.LSTM) else hidden[0]
             if lengths is None:
-                y, new = self.layer(exact, hidden)
+                y, new = self._layer(x.to(dtype), given)
             else:
-                packed = pack_padded_sequence(exact, lengths.cpu(), True, enforce_sorted=False)
-                y, new = self.layer(packed, hidden)
+                packed = pack_padded_sequence(
+                    x.to(dtype), lengths.cpu(), True, enforce_sorted=False
+                )
+                y, new = self._layer(packed, given)
                 y, _ = pad_packed_sequence(y, True, total_length=x.shape[1])
-        return y.to(x.dtype), new if isinstance(new, tuple) else (new,)
+        new = new if isinstance(new, tuple) else (new,)
+        return y.to(x.dtype), tuple(part.to(kept) for part in new)
+
+    def _layer(self, x: Any, hidden: Any) -> tuple[Any, Any]:
+        dtype = x.data.dtype
+        if dtype == self.layer.weight_ih_l0.dtype:
+            return self.layer(x, hidden)
+        weights = {name: weight.to(dtype) for name, weight in self.layer.named_parameters()}
+        with warnings.catch_warnings():  # copies do not lie side by side, as weights do
+            warnings.filterwarnings("ignore", "RNN module weights are not part of")
+            return functional_call(self.layer, weights, (x, hidden))
 
     def init_state(self, batch: int) -> tuple[Tensor, ...]:
         some = self.layer.weight_ih_l0

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..baselines import TorchRecurrent
-from ..blocks import Convolved, FeedForward, Norm, Residual, Stacked
+from ..blocks import Convolution, FeedForward, Norm, Residual, Stacked
 from ..cells.spiking import ALIF, LIF
 from ..gates import AlwaysOpen
 from ..layers import SelectiveLayer, SuGRU, SuLSTM, SuRNN
@@ -109,13 +109,15 @@ class _Exporter:
         return 0
 
     def _block(self, block: nn.Module, x: int) -> int:
+        if isinstance(block, Convolution):
+            return self._convolution(block, x)
         if isinstance(block, Stacked):
             return self._layer(_as_layer(block.mixer), x)
         if not isinstance(block, Residual | FeedForward):
             inside = type(block.mixer).__name__
             raise TypeError(f"the engine does not know {inside} in a block {type(block).__name__}")
         file, width = self.file, self.file.buffers[x]
-        y = self._mixer(block.mixer, self._norm(block.norm, x) if block.prenorm else x)
+        y = self._layer(_as_layer(block.mixer), self._norm(block.norm, x) if block.prenorm else x)
         if isinstance(block, Residual):
             y = file.add(Op.GELU, y, file.vector(file.buffers[y]))
             y = self._linear(block.out, y, selective=True)
@@ -128,13 +130,12 @@ class _Exporter:
         y = self._linear(block.narrow, file.add(Op.GELU, y, file.vector(file.buffers[y])))
         return self._sum(block, x, y, block.second_norm)
 
-    def _mixer(self, mixer: nn.Module, x: int) -> int:
-        if isinstance(mixer, Convolved):
-            taps = as_numpy(mixer.taps).astype(np.float32)
-            out = self.file.vector(self.file.buffers[x])
-            x = self.file.add(Op.CONVOLVE, x, out, numbers=[len(taps)], data=[taps])
-            mixer = mixer.mixer
-        return self._layer(_as_layer(mixer), x)
+    def _convolution(self, block: Convolution, x: int) -> int:
+        taps = np.pad(as_numpy(block.taps), ((0, 1), (0, 0)), constant_values=1)
+        out = self.file.vector(self.file.buffers[x])
+        return self.file.add(
+            Op.CONVOLVE, x, out, numbers=[len(taps)], data=[taps.astype(np.float32)]
+        )
 
     def _sum(self, block: Residual | FeedForward, x: int, y: int, norm: Norm) -> int:
         total = self.file.add(Op.ADD, x, self.file.vector(self.file.buffers[x]), y)

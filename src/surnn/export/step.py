@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..baselines import DiagonalSSM, MinGRU, TorchRecurrent
-from ..blocks import Convolved, Neighbours
+from ..blocks import Convolution
 from ..layers import SelectiveLayer
 from ..models import Selective, SequenceModel, StreamState
 from ..state import SuState
@@ -48,7 +48,7 @@ class StreamingStep(nn.Module):
         mixers: list[Any] = [self.model]
         if isinstance(self.model, SequenceModel):
             self.averages = self.model.pool == "mean" and self.model.wanted.per == "sequence"
-            mixers = [block.mixer for block in self.model.blocks]
+            mixers = [getattr(block, "mixer", block) for block in self.model.blocks]
         self.memories: list[Memory] = []
         number = 0
         for mixer in mixers:
@@ -122,13 +122,8 @@ class Memory:
 
 def memory_of(mixer: nn.Module, first: int) -> Memory:
     """That of a mixer whose first layer has the number ``first``."""
-    if isinstance(mixer, Convolved):
-        inside = memory_of(mixer.mixer, first)
-        return Memory(
-            inside.layers, (f"x_{first}", *inside.names),
-            lambda state: [state.before, *inside.split(state.inside)],
-            lambda tensors, t: Neighbours(tensors[0], inside.join(tensors[1:], t)),
-        )  # fmt: skip
+    if isinstance(mixer, Convolution):  # named by the layer that comes after it
+        return Memory(0, (f"x_{first}",), lambda x: [x], lambda tensors, t: tensors[0])
     if isinstance(mixer, Selective):
         mixer = mixer.layer
     if isinstance(mixer, SelectiveLayer):
