@@ -78,6 +78,24 @@ def test_overlapping_windows_read_what_they_do_not_count():
     assert (task.batch("train", 0, 4, 0, CPU).target != IGNORED).all()  # of evaluations alone
 
 
+def test_every_epoch_cuts_windows_at_other_places():
+    task = corpus(bytes(range(100)), context=8)
+    epochs = []
+    for epoch in range(5):
+        batches = [task.batch("train", 4 * epoch + n, 3, 1, CPU) for n in range(4)]
+        assert all(torch.equal(b.x + 1, b.target) and b.lengths is None for b in batches)
+        epochs.append(torch.cat([b.x[:, 0] for b in batches]).sort().values)
+    assert torch.equal(epochs[0], torch.arange(0, 96, 8))
+    shifts = [int(starts[0]) for starts in epochs]
+    assert len(set(shifts)) > 2
+    assert max(shifts) < 8
+    for shift, starts in zip(shifts, epochs, strict=True):  # the last ends with the text
+        assert torch.equal(starts, torch.arange(shift, shift + 96, 8).clamp(max=91))
+    again = corpus(bytes(range(100)), context=8).batch("train", 9, 3, 1, CPU)
+    assert torch.equal(again.x, task.batch("train", 9, 3, 1, CPU).x)
+    assert not torch.equal(again.x, task.batch("train", 9, 3, 2, CPU).x)
+
+
 def test_streams_go_on_where_they_were():
     task = corpus(bytes(range(100)), context=8, streams=True)
     batches = [task.batch("train", number, 3, 0, CPU) for number in range(9)]

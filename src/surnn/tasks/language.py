@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .base import Batch, Output, Score, Split, Task, Tokens
+from .base import Batch, Output, Score, Split, Task, Tokens, generator_for
 from .stored import kept, row_numbers
 
 IGNORED = -100
@@ -32,9 +32,10 @@ class Language(Task):
     """Base of language models' tasks: predict the next token of a text.
 
     A sequence is ``context`` tokens, its target the same one token on. Training windows lie end to
-    end and come in random order; those of validation and test lie end to end (or overlap) from the
-    split's first token to its last, so that every token is predicted once; the last window is
-    shorter and padded. Models start each window from nothing.
+    end and come in random order; after the first epoch each epoch cuts them at other places, so
+    that no token always comes at the same step of a clock. Those of validation and test lie end to
+    end (or overlap) from the split's first token to its last, so that every token is predicted
+    once; the last window is shorter and padded. Models start each window from nothing.
 
     As streams, the text is cut into as many parts as a batch has sequences, and each sequence goes
     through its part, window after window; models start each window in the state that they ended the
@@ -107,7 +108,11 @@ class Language(Task):
                     f"task.context {self.context}; use a smaller context"
                 )
             rows = row_numbers(split, self.size(split), number, size, seed)
-            starts = rows * (self.context - (self.overlap if split != "train" else 0))
+            if split == "train":
+                shift = self._shift(number // (self.size(split) // size), seed)
+                starts = (rows * self.context + shift).clamp_(max=targets - self.context)
+            else:
+                starts = rows * (self.context - self.overlap)
             ends = torch.full_like(starts, targets)
         place = torch.arange(self.context + 1)
         index = starts.to(text.device)[:, None] + place.to(text.device)
@@ -124,6 +129,13 @@ class Language(Task):
         if not counted.all():
             target = target.masked_fill(~counted.to(device), IGNORED)
         return Batch(x, target, lengths, fresh=fresh)
+
+    def _shift(self, epoch: int, seed: int) -> int:
+        """Where an epoch's first training window begins."""
+        if epoch == 0:
+            return 0
+        draw = generator_for(seed, epoch, torch.device("cpu"))
+        return int(torch.randint(self.context, (), generator=draw))
 
     def _streams(
         self, split: Split, number: int, size: int, targets: int
