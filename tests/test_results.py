@@ -21,7 +21,8 @@ def finished_run(path, seed, accuracy, steps=50):
     config = config_to_dict(RECIPES["copying-1000"]())
     config["train"] |= {"seed": seed, "steps": steps}
     folder = RunFolder.create(path, config)
-    folder.log(kind="train", step=50, loss=1.0, seconds=12.0)
+    for step, seconds in ((10, 2.0), (20, 3.0), (30, 4.0), (40, 11.0), (50, 12.0)):
+        folder.log(kind="train", step=step, loss=1.0, seconds=seconds, peak_memory=step * 10**8)
     metrics = {"accuracy": accuracy, "update_rate": [0.1, 0.3]}
     what = {"split": "test", "checkpoint": "best", "step": 50}
     folder.evaluated(**what, overrides={"task.delay": 7}, metrics={"accuracy": 0.25})
@@ -43,11 +44,13 @@ def test_a_row_is_mean_and_deviation_over_its_seeds(tmp_path, rows):
     assert record["test"] == [0.9, 0.92]
     assert record["update_rate"] == pytest.approx(0.2)
     assert (record["seeds"], record["updates"], record["seconds"]) == ([0, 1], [50] * 2, [12] * 2)
+    assert record["steps_per_second"] == [10 * 64 * 1020] * 2  # but for the evaluation at 40
+    assert record["peak_memory"] == 5 * 10**9
     kept = rows / "copying-1000" / "seed1" / "metrics.jsonl"
     assert kept.read_text() == (runs[1] / "metrics.jsonl").read_text()
     page = results.page(rows)
     assert "**0.9100 ± 0.0141 (2 seeds)**" in page
-    assert "20.0% of steps | 50 of 3,000 updates, 12 s" in page
+    assert "20.0% of steps | 50 of 3,000 updates, 12 s | 653 k | 5.0 GB |" in page
     assert "copying-1000, seed1, accuracy 0.25 with task.delay 7" in page
 
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from surnn import versions
 from surnn.cli import main
 from surnn.runs import RunError, environment
 from surnn.versions import commit
@@ -24,7 +25,7 @@ def test_nothing_needs_git(monkeypatch, tmp_path):
     assert environment()["commit"] is None
 
 
-def test_a_commit_is_of_this_source_and_not_of_a_repository_around_it(tmp_path):
+def test_a_commit_is_of_this_source_and_not_of_a_repository_around_it(tmp_path, monkeypatch):
     git(tmp_path, "init")
     (tmp_path / "other.py").write_text("")
     git(tmp_path, "add", "other.py")
@@ -33,6 +34,8 @@ def test_a_commit_is_of_this_source_and_not_of_a_repository_around_it(tmp_path):
     inside.mkdir(parents=True)
     (inside / "__init__.py").write_text("")
     assert commit(inside) is None
+    monkeypatch.setattr(versions, "ARCHIVED", "abc")  # as git writes it into an archive
+    assert commit(inside) == "abc"
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "now it is ours")
     found = commit(inside)

@@ -14,6 +14,7 @@ import json
 import shutil
 import statistics
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
         raise SystemExit(f"{seeds[0].parent}: these seeds are not of one configuration")
     config = config_from_dict(RunFolder.open(seeds[0]).config())
     task, full = config.task, recipe()
-    tested, others, updates, seconds = [], [], [], []
+    tested, others, updates, seconds, speeds, memory = [], [], [], [], [], []
     for seed in seeds:
         folder = RunFolder.open(seed)
         evaluations, lines = folder.evaluations(), folder.metrics()
@@ -77,6 +78,8 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
             raise SystemExit(f"{seed}: nothing is logged of its training; it was too short")
         updates.append(trained[-1]["step"])
         seconds.append(trained[-1]["seconds"])
+        speeds.append(speed(trained, config.train.batch * task.steps))
+        memory += [line["peak_memory"] for line in trained if "peak_memory" in line]
     model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
     environment = RunFolder.open(seeds[0]).environment()
     rates = [rate for found in tested for rate in found.get("update_rate", [])]
@@ -86,9 +89,20 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
         "elsewhere": others, "parameters": sum(p.numel() for p in model.parameters()),
         "update_rate": statistics.fmean(rates) if rates else None,
         "updates": updates, "updates_of_the_full_recipe": full.train.steps, "seconds": seconds,
+        "steps_per_second": speeds, "peak_memory": max(memory, default=None),
         "device": environment["device"], "torch": environment["torch"],
         "commit": environment["commit"] or commit(), "command": environment["command"],
     }  # fmt: skip
+
+
+def speed(trained: list[dict[str, Any]], steps: int) -> float | None:
+    """Steps of sequences that are trained on in a second, of ``steps`` in an update: the median
+    between lines of the log, since some lines have an evaluation before them."""
+    found = [
+        (after["step"] - before["step"]) * steps / (after["seconds"] - before["seconds"])
+        for before, after in pairwise(trained)
+    ]
+    return statistics.median(found) if found else None
 
 
 # ---------------------------------------------------------------------------- the page
@@ -102,7 +116,9 @@ def page(rows: Path) -> str:
         "",
         "Made by `python tools/results.py write` from the records in `results/rows/`, which hold",
         "each run's configuration, environment, metrics and evaluations. The best weights of",
-        "validation, on the test set, once. ± is the standard deviation over seeds.",
+        "validation, on the test set, once. ± is the standard deviation over seeds. Seconds are of",
+        "training with its evaluations, steps/s those of sequences (tokens, pixels) in training;",
+        "memory is the most that torch had allocated on the GPU.",
     ]
     for family in dict.fromkeys(recipe().task.name for recipe in RECIPES.values()):
         recipes = [recipe for recipe in RECIPES.values() if recipe().task.name == family]
@@ -115,7 +131,7 @@ def page(rows: Path) -> str:
 
 def head(metric: str) -> list[str]:
     names = ("recipe", "the paper's", "paper", f"{metric}, ours", "parameters", "updates at",
-             "training", "on", "command")  # fmt: skip
+             "training", "steps/s", "memory", "on", "command")  # fmt: skip
     return [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
 
 
@@ -125,7 +141,7 @@ def line(recipe: Recipe, record: Path, reasons: dict[str, str]) -> str:
     called = ", ".join(part for part in (recipe.where, recipe.called) if part)
     if not record.exists():
         reason = reasons.get(recipe.name, NOT_RUN)
-        return f"| {recipe.name} | {called} | {theirs} | {reason} | | | | | |"
+        return f"| {recipe.name} | {called} | {theirs} | {reason} |" + " |" * 7
     found = json.loads(record.read_text())
     least, most = min(found["updates"]), max(found["updates"])
     done = f"{least:,}" if least == most else f"{least:,} to {most:,}"
@@ -134,7 +150,8 @@ def line(recipe: Recipe, record: Path, reasons: dict[str, str]) -> str:
     rate = "" if found["update_rate"] is None else f"{found['update_rate']:.1%} of steps"
     ours = [
         f"**{spread(found['test'])}**", f"{found['parameters']:,}", rate,
-        f"{done} updates, {statistics.fmean(found['seconds']):.0f} s", found["device"],
+        f"{done} updates, {statistics.fmean(found['seconds']):.0f} s",
+        told_speed(found["steps_per_second"]), told_memory(found["peak_memory"]), found["device"],
         f"`{found['command']}`",
     ]  # fmt: skip
     return f"| {recipe.name} | {called} | {theirs} | {' | '.join(ours)} |"
@@ -151,6 +168,17 @@ def notes(record: Path) -> list[str]:
         + ", ".join(f"{name} {value}" for name, value in other.items())
         for other in found["elsewhere"]
     ]
+
+
+def told_speed(speeds: list[float | None]) -> str:
+    """In thousands of steps a second."""
+    known = [one for one in speeds if one is not None]
+    return f"{statistics.fmean(known) / 1000:,.0f} k" if known else ""
+
+
+def told_memory(peak: int | None) -> str:
+    """The largest of all seeds, as torch allocates it; only GPUs tell."""
+    return "" if peak is None else f"{peak / 1e9:.1f} GB"
 
 
 def spread(values: list[float]) -> str:

@@ -4,6 +4,9 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
+ARCHIVED = "$Format:%H$"
+"""git writes the commit in here when it makes an archive (.gitattributes says so)."""
+
 
 def version(package: str) -> str | None:
     """Of an installed package; None if it is not."""
@@ -14,7 +17,8 @@ def version(package: str) -> str | None:
 
 
 def commit(here: Path = Path(__file__).parent) -> str | None:
-    """The commit of this source, with a + if it was changed since; None outside a checkout."""
+    """The commit of this source, with a + if it was changed since; None where nothing says so: in
+    neither a checkout nor an archive."""
 
     def git(*words: str) -> str:
         done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True)
@@ -24,4 +28,4 @@ def commit(here: Path = Path(__file__).parent) -> str | None:
         git("ls-files", "--error-unmatch", "__init__.py")  # else it is someone else's repository
         return git("rev-parse", "HEAD") + "+" * bool(git("status", "--porcelain", "--", "."))
     except (OSError, subprocess.CalledProcessError):  # OSError: git is not installed
-        return None
+        return None if ARCHIVED.startswith("$") else ARCHIVED
