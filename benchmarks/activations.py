@@ -17,7 +17,7 @@ from surnn.models import SequenceModel
 from surnn.recipes import RECIPES
 
 RATES = (1.0, 0.5, 0.25, 0.1, 0.02)
-BLOCKS = ("enwik8-sugru", "enwik8-sugru-sparse", "enwik8-transformer", "enwik8-gru")
+BLOCKS = ("enwik8-sugru", "enwik8-transformer", "enwik8-gru")
 STEPS, BATCH, WIDTH, HEADS = 1024, 8, 512, 8
 TOKENS = STEPS * BATCH
 
@@ -38,11 +38,11 @@ def layers() -> dict[str, float]:
 
 
 def blocks() -> dict[str, float]:
-    """The first block of a recipe's model."""
+    """A block of a recipe's model; of suGRU a gated one."""
     found = {}
     for name in BLOCKS:
         config = RECIPES[name]()
-        kind = replace(config.model, layers=1)
+        kind = replace(config.model, layers=1, open_layers=0, convolution=1)
         if kind.max_rate is not None:  # of a GPU
             kind = replace(kind, max_rate=None)
         task = config.task

@@ -91,6 +91,27 @@ def test_half_precision_only_rounds(name):
 # ---------------------------------------------------------------- GRU, LSTM
 
 
+@pytest.mark.parametrize("kind", ["gru", "lstm", "rnn"])
+@pytest.mark.parametrize("lengths", [None, torch.tensor([7, 3])], ids=["whole", "lengths"])
+def test_states_in_half_precision_if_asked_for(kind, lengths):
+    """Only under autocast; what is carried on and all gradients are float32 as ever."""
+    layer, x = TorchRecurrent(kind, 3, 5, half_state=True), torch.randn(2, 7, 3)
+    exact, after = layer.run(x, layer.init_state(2), lengths)
+    layer.half_state = False
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer.run(x, layer.init_state(2), lengths)[0], exact)
+        layer.half_state = True
+        found, state = layer.run(x, layer.init_state(2), lengths)
+    assert torch.equal(found, found.bfloat16().float())
+    assert not torch.equal(found, exact)
+    torch.testing.assert_close(found, exact, rtol=0.05, atol=0.02)
+    for half, whole in zip(state, after, strict=True):
+        assert half.dtype == torch.float32
+        torch.testing.assert_close(half, whole, rtol=0.05, atol=0.02)
+    found.sum().backward()
+    assert all(p.grad.dtype == torch.float32 and p.grad.any() for p in layer.parameters())
+
+
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 def test_chrono_biases_are_the_published_ones(kind):
     """Tallec and Ollivier: b_f = log(U[1, T - 1]), b_i = -b_f, and nothing else."""

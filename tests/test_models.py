@@ -295,6 +295,11 @@ def test_the_threshold_sees_the_input_of_the_whole_stack():
         ({"bidirectional": True, "width": 33, "pool": "mean"}, "has no half"),
         ({"dropout": 1.5}, "a share from 0 to 1, got 1.5"),
         ({"layers": 0}, "model.layers must be at least 1"),
+        ({"convolution": 0}, "model.convolution must be at least 1"),
+        ({"convolution": 2, "block": "stack"}, "of block residual or feedforward, not stack"),
+        ({"open_layers": 2}, "leaves none of 2 layers to be gated, got 2"),
+        ({"open_layers": 1, "kind": "gru"}, "gru has no use for it"),
+        ({"half_state": True}, "sugru has no use for it"),
         ({"gate": GateConfig("threshold")}, "--model.block stack"),
         ({"gate": GateConfig("rhythm", n=3)}, "'rhythm' has no option n; it has always_on"),
         ({"gate": GateConfig("every_n", rate=0.2)}, "EveryN .* takes no 'rate'"),
@@ -316,6 +321,17 @@ def test_options_of_cells_reach_the_layer():
     assert layer.adaptation_goes_on
     assert layer.tau == {"alpha": (5.0, 1.0), "rho": (700.0, 25.0)}
     assert build(kind="susnn", neuron="lif").selective_layers()[0].cell_name == "lif"
+
+
+@pytest.mark.parametrize("kind", ["rhythm", "input"])
+def test_the_first_layers_may_be_open(kind):
+    model = build(gate=GateConfig(kind, rate=0.2), layers=3, open_layers=2, max_rate=0.4)
+    layers = model.selective_layers()
+    assert [layer.max_rate for layer in layers] == [None, None, 0.4]
+    model.eval()(torch.randint(0, 7, (2, 20)))
+    rates = [layer.update_rate.item() for layer in layers]
+    assert rates[:2] == [1, 1]
+    assert 0 < rates[2] < 0.7
 
 
 # ---------------------------------------------------------------------------- configurations

@@ -202,6 +202,11 @@ class ModelConfig:
         _at_least(self, "model", 1, "layers", "width", "heads", "expand", "groups", "state")
         _at_least(self, "model", 1, "attention_every", "attention_heads", "window", "convolution")
         _at_least(self, "model", 0, "open_layers")
+        if self.open_layers >= self.layers:
+            raise ValueError(
+                f"model.open_layers leaves none of {self.layers} layers to be gated, got "
+                f"{self.open_layers}: use fewer, or --gate.kind open"
+            )
         _share(self, "model", "dropout", "drop_path")
 
     @property
