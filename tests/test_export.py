@@ -375,7 +375,7 @@ def test_nothing_is_overwritten(run, tmp_path, capsys):
 
 
 def test_a_file_that_fails_its_check_is_not_kept(run, tmp_path, capsys, monkeypatch):
-    def write(step, path, weights):
+    def write(step, weights, path):
         path.write_text("wrong")
         return [("checked", Agreement(0.5, 0, 400))]
 
@@ -390,6 +390,7 @@ def test_a_file_that_fails_its_check_is_not_kept(run, tmp_path, capsys, monkeypa
     ("words", "reason"),
     [
         (["--to", "onnx", "--weights", "int8"], "is of --to engine and --to c, not of onnx"),
+        (["--to", "hf", "--weights", "int8"], "is of --to engine and --to c, not of hf"),
         (["--to", "pt2", "--out", "model.bin"], "wants the name to end in .pt2"),
         (["--to", "pt2", "--checkpoint", "previous"], "holds no checkpoint 'previous'"),
     ],
@@ -399,7 +400,8 @@ def test_mistakes_are_told(words, reason, run, capsys):
     assert reason in capsys.readouterr().err
 
 
-def test_the_extra_is_named(run, capsys, monkeypatch):
+@pytest.mark.parametrize("to", ["onnx", "hf"])
+def test_the_extra_is_named(to, run, capsys, monkeypatch):
     monkeypatch.setattr(command, "find_spec", lambda name: None)
-    assert main(["export", str(run), "--to", "onnx"]) == 2
-    assert "pip install 'surnn[onnx]'" in capsys.readouterr().err
+    assert main(["export", str(run), "--to", to]) == 2
+    assert f"pip install 'surnn[{to}]'" in capsys.readouterr().err

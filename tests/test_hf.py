@@ -159,56 +159,105 @@ def test_saved_and_reloaded(kind, tmp_path):
     assert tied == sum(p.numel() for p in model.model.parameters())
 
 
-@pytest.mark.parametrize("tokens", ["bytes", "bpe"])
-def test_a_run_becomes_a_folder(tokens, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("SURNN_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "book.txt").write_text(article(60))
-    run, folder = tmp_path / "run", tmp_path / "folder"
+def trained(path, tokens: str, *options: str) -> str:
+    """The folder of a run."""
+    (path / "book.txt").write_text(article(60))
+    run = str(path / tokens)
     train = [
-        "train", "text_file", "--task.path", str(tmp_path / "book.txt"), "--task.tokens", tokens,
+        "train", "text_file", "--task.path", str(path / "book.txt"), "--task.tokens", tokens,
         "--task.vocabulary", "300", "--task.context", "16", "--model.width", "32",
         "--model.block", "feedforward", "--train.steps", "20", "--train.batch", "4",
-        "--train.warmup", "1", "--train.device", "cpu", "--out", str(run),
+        "--train.warmup", "1", "--train.device", "cpu", "--out", run, *options,
     ]  # fmt: skip
     assert main(train) == 0
-    hf.from_run(run, folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    return run
+
+
+@pytest.fixture
+def export(tmp_path, monkeypatch, capsys):
+    """The command: its exit status, what it says, and what it says of mistakes."""
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path / "cache"))
+
+    def call(*words: str):
+        capsys.readouterr()
+        return main(["export", *words, "--to", "hf"]), *capsys.readouterr()
+
+    return call
+
+
+EVERY_SECOND = ("--gate.kind", "every_n", "--gate.n", "2")
+HYBRID = ("--model.layers", "2", "--model.attention-every", "2", "--model.attention-heads", "2")
+
+
+@pytest.mark.parametrize(("tokens", "options"), [("bytes", EVERY_SECOND), ("bpe", HYBRID)])
+def test_a_run_becomes_a_folder(tokens, options, export, tmp_path, capsys):
+    run = trained(tmp_path, tokens, *options)
+    status, told, _ = export(run, "--checkpoint", "last")
+    assert status == 0
+    folder = f"{run}/model-hf"
+    wrote, checked, use, *lines = told.splitlines()
+    assert re.fullmatch(rf"wrote {folder} \(\S+ kB\): last weights \(update 20\)", wrote)
+    assert checked == "checked: 400 random steps, largest difference from Python 0.0e+00"
+    assert use == "use it:"
+    names = {}
+    exec("\n".join(line.strip() for line in lines), names)
+    model, tokenizer = names["model"], names["tokenizer"]
+    assert isinstance(model, hf.SuRNNForCausalLM)
+    ids = torch.randint(256, (2, 20))
+    last = surnn.load(run, "last").model
+    assert torch.equal(model(ids).logits, last(ids))
+
     text = "the caf\u00e9 of\n  Wiki"
     ids = tokenizer(text)["input_ids"]
     assert tokenizer.decode(ids) == text
     assert ids == list(text.encode()) or tokens == "bpe"
+    words = ["--prompt", text, "--temperature", "0", "--tokens", "9", "--checkpoint", "last"]
     capsys.readouterr()
-    assert (
-        main(["generate", str(run), "--prompt", text, "--temperature", "0", "--tokens", "9"]) == 0
-    )
+    assert main(["generate", run, *words]) == 0
     said = capsys.readouterr().out[:-1]
     first = [] if tokens == "bytes" else [tokenizer.eos_token_id]
     given = torch.tensor([first + ids])
     options = {"attention_mask": torch.ones_like(given), "eos_token_id": None, "do_sample": False}
     found = model.generate(given, max_new_tokens=9, **options)
     assert tokenizer.decode(found[0][len(first) :]) == said
-    with pytest.raises(FileExistsError, match="choose another name"):
-        hf.from_run(run, folder)
 
 
-def test_its_command_tells_mistakes_in_a_line(tmp_path, capsys):
+def test_a_folder_must_be_whole_and_new(export, tmp_path, monkeypatch):
+    run, folder = trained(tmp_path, "bpe", "--train.steps", "1"), tmp_path / "new" / "folder"
+    save = hf.SuRNNForCausalLM.save_pretrained
+
+    def save_another(model, path):
+        with torch.no_grad():
+            model.model.norm.norm.weight += 0.01
+        save(model, path)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(hf.SuRNNForCausalLM, "save_pretrained", save_another)
+        status, told, error = export(run, "--out", str(folder))
+    assert (status, told) == (2, "")
+    assert "was not kept: 400 random steps, largest difference from Python" in error
+    assert not list(folder.parent.iterdir())
+    tokenizer = tmp_path / "bpe" / "tokenizer.json"
+    tokenizer.rename(tmp_path / "elsewhere")
+    status, _, error = export(run, "--out", str(folder))
+    assert status == 2
+    assert f"No such file or directory: '{tokenizer}'" in error
+    folder.mkdir()
+    status, _, error = export(run, "--out", str(folder))
+    assert status == 2
+    assert "folder exists already; remove it, or choose another name with --out" in error
+    assert list(folder.parent.rglob("*")) == [folder]
+
+
+def test_what_is_no_language_model_is_refused(export, tmp_path):
+    run = str(tmp_path / "copying")
     main(["train", "copying", "--train.steps", "1", "--train.device", "cpu", "--train.batch", "2",
           "--task.delay", "5", "--model.width", "16", "--model.heads", "2",
-          "--train.evaluation-batches", "1", "--out", str(tmp_path / "copying")])  # fmt: skip
-    capsys.readouterr()
-    for arguments, message in (
-        (["none", "new"], "error: there is no folder .*none; runs are made by surnn train"),
-        (["copying", "new"], "error: .*copying was trained on copying, which is no text; expected"),
-        (["copying", "copying"], "error: .*copying exists already; remove it"),
-        (["copying"], "usage: python -m surnn.hf RUN FOLDER"),
-    ):
-        assert hf.main([str(tmp_path / name) for name in arguments]) == 2
-        told = capsys.readouterr()
-        assert told.out == ""
-        assert re.search(message, told.err)
-        assert told.err.count("\n") == 1
-    assert not (tmp_path / "new").exists()
+          "--train.evaluation-batches", "1", "--out", run])  # fmt: skip
+    status, told, error = export(run)
+    assert (status, told) == (2, "")
+    assert re.search("error: .*copying was trained on copying, which is no text; expected", error)
+    assert not (tmp_path / "copying" / "model-hf").exists()
 
 
 def test_their_trainer_trains_it(tmp_path):

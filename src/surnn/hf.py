@@ -2,7 +2,7 @@
 
 ::
 
-    python -m surnn.hf RUN FOLDER               # a trained run as a folder of Hugging Face's
+    surnn export RUN --to hf --out FOLDER       # a trained run as a folder of Hugging Face's
 
     import surnn.hf                             # makes the Auto classes know our models
     model = transformers.AutoModelForCausalLM.from_pretrained(FOLDER)
@@ -13,7 +13,6 @@ same, by a file in the folder that imports it.
 """
 
 import json
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,14 +23,13 @@ from torch import Tensor
 from transformers.utils import ModelOutput
 
 from .baselines.attention import Remembered
-from .cli import WRONG
 from .config import GateConfig, ModelConfig
 from .models import SequenceModel, StreamState
 from .runs import RunError
 from .state import SuState
 from .tasks.base import Output, Tokens
 from .tasks.language import Language
-from .trained import load
+from .trained import Trained
 
 CODE = "modeling_surnn"
 
@@ -185,27 +183,21 @@ transformers.AutoConfig.register(SuRNNConfig.model_type, SuRNNConfig)
 transformers.AutoModelForCausalLM.register(SuRNNConfig, SuRNNForCausalLM)
 
 
-def from_run(
-    run: str | Path, folder: str | Path, checkpoint: str = "best"
-) -> tuple[SuRNNForCausalLM, transformers.PreTrainedTokenizerFast]:
-    """A trained run as a folder of Hugging Face's; and what ``from_pretrained`` gives of it.
+def to_folder(found: Trained, run: Path, folder: Path) -> None:
+    """Write a trained language model as a folder of Hugging Face's.
 
     Args:
-        run: of a language model: enwik8, wikitext103, wikitext2 or text_file.
-        folder: where to; a new one.
-        checkpoint: whose weights.
+        found: what ``surnn.load(run)`` gives.
+        run: its folder, which has its tokenizer.
+        folder: where to.
     """
-    folder = Path(folder)
-    if folder.exists():
-        raise FileExistsError(f"{folder} exists already; remove it, or choose another name")
-    found = load(run, checkpoint)
     task = found.task
     if not isinstance(task, Language):
         raise RunError(
             f"{run} was trained on {task.name}, which is no text; expected a run of a language "
             "model: enwik8, wikitext103, wikitext2 or text_file"
         )
-    tokenizer = tokenizer_of(Path(run), task.vocabulary_size)
+    tokenizer = tokenizer_of(run, task.vocabulary_size)
     config = SuRNNConfig(
         task.vocabulary_size, task.steps, asdict(found.config.model), asdict(found.config.gate),
         bos_token_id=tokenizer.eos_token_id, eos_token_id=tokenizer.eos_token_id,
@@ -220,7 +212,6 @@ def from_run(
     (folder / f"{CODE}.py").write_text(
         "from surnn.hf import SuRNNConfig, SuRNNForCausalLM  # pip install 'surnn[hf]'\n"
     )
-    return model, tokenizer
 
 
 def tokenizer_of(run: Path, vocabulary: int) -> transformers.PreTrainedTokenizerFast:
@@ -271,22 +262,3 @@ def _selected(layer: Any, rows: Tensor) -> Any:
 
 def _clock(t: Tensor, rows: Tensor) -> Tensor:
     return t if t.dim() == 0 else t[rows]
-
-
-def main(arguments: list[str]) -> int:
-    """``python -m surnn.hf RUN FOLDER``; the exit status."""
-    if len(arguments) != 2:
-        print("usage: python -m surnn.hf RUN FOLDER", file=sys.stderr)
-        return WRONG
-    run, folder = arguments
-    try:
-        from_run(run, folder)
-    except (RunError, OSError) as error:
-        print(f"python -m surnn.hf: error: {error}", file=sys.stderr)
-        return WRONG
-    print(f"wrote {folder}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

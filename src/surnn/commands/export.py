@@ -1,10 +1,12 @@
-"""A trained model as a file for other programs: one step of a stream, state in and state out.
+"""A trained model for other programs: one step of a stream, state in and state out.
 
 surnn export RUN --to engine                    for surnn.Engine and the C library
 surnn export RUN --to engine --weights int8     smaller weights; predictions change a little
 surnn export RUN --to c --out FOLDER            C files with the model in them: cc *.c -lm
 surnn export RUN --to onnx --out model.onnx     for onnxruntime (pip install 'surnn[onnx]')
 surnn export RUN --to pt2                       for torch without surnn: torch.export.load
+surnn export RUN --to hf                        a whole language model, hybrids and Transformers
+                                                too, for Hugging Face (pip install 'surnn[hf]')
 
 Before a file gets its name, it is run on random steps beside the model.
 """
@@ -14,6 +16,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,11 +26,18 @@ from ..cli import CommandError
 if TYPE_CHECKING:
     from ..export.check import Agreement
     from ..export.step import StreamingStep
+    from ..tasks.base import Tokens, Values
+    from ..trained import Trained
 
 Check: TypeAlias = "tuple[str, Agreement | str]"
 """What was done to the file, and what came of it, or why it was not done."""
-HELP = "write a trained model for the C engine, C, ONNX or torch.export"
-NAMES = {"engine": "model.surnn", "c": "model-c", "onnx": "model.onnx", "pt2": "model.pt2"}
+HELP = "write a trained model for the C engine, C, ONNX, torch.export or Hugging Face"
+NAMES = {
+    "engine": "model.surnn", "c": "model-c", "onnx": "model.onnx", "pt2": "model.pt2",
+    "hf": "model-hf",
+}  # fmt: skip
+EXTRAS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "hf": ("transformers", "tokenizers")}
+"""Packages that writing and checking need; the extra is named as the target is."""
 USAGE = {
     "engine": """\
 stream = surnn.Engine("{path}").stream()
@@ -46,6 +56,12 @@ state = dict(zip(state, new))  # {what}""",
 program = torch.export.load("{path}")
 step, state = program.module(), {{k: v[:1] for k, v in program.example_inputs[0][1].items()}}
 prediction, state = step({given}, state)  # {what}""",
+    "hf": """\
+import surnn.hf, transformers
+model = transformers.AutoModelForCausalLM.from_pretrained("{path}")
+tokenizer = transformers.AutoTokenizer.from_pretrained("{path}")
+found = model.generate(**tokenizer("The", return_tensors="pt"), max_new_tokens=50)
+print(tokenizer.decode(found[0]))""",
 }
 
 
@@ -53,7 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``surnn export``."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument("--to", choices=tuple(NAMES), required=True, help="who is to read it")
-    parser.add_argument("--out", type=Path, help="new file, or folder of c (default: RUN/model...)")
+    parser.add_argument(
+        "--out", type=Path, help="new file; of c and hf a new folder (default: RUN/model...)"
+    )
     parser.add_argument(
         "--weights", choices=("float32", "int8"), default="float32", help="of engine and c"
     )
@@ -70,31 +88,42 @@ def run(arguments: argparse.Namespace) -> None:
         raise CommandError(f"torch wants the name to end in .pt2, got {out}")
     if out.exists():
         raise CommandError(f"{out} exists already; remove it, or choose another name with --out")
-    if to == "onnx":
-        need("onnx", "onnxscript", "onnxruntime")
-    step, update = trained(arguments.run, arguments.checkpoint)
+    need(to)
+    found = trained(arguments.run, arguments.checkpoint)
+    if to == "hf":
+        write = partial(write_hf, found, arguments.run)
+    else:
+        write = partial(WRITERS[to], streaming(found), weights)
     out.parent.mkdir(parents=True, exist_ok=True)
     fresh = out.with_name(f"new-{out.name}")
     try:
-        told = "\n".join(judged(check, weights) for check in WRITERS[to](step, fresh, weights))
+        told = "\n".join(judged(check, weights) for check in write(fresh))
         fresh.rename(out)
     finally:
         remove(fresh)
-    print(f"wrote {out} ({size_of(out)}): {arguments.checkpoint} weights (update {update})")
+    print(f"wrote {out} ({size_of(out)}): {arguments.checkpoint} weights (update {found.step})")
     print(f"{told}\nuse it:")
-    print("\n".join(f"    {line}" for line in usage(to, step, out).splitlines()))
+    print("\n".join(f"    {line}" for line in usage(to, found.task.input, out).splitlines()))
 
 
-def trained(path: Path, checkpoint: str) -> "tuple[StreamingStep, int]":
-    """What is written, and what files are compared with; the update that its weights are of."""
-    from ..export.step import StreamingStep  # noqa: PLC0415 (torch)
-    from ..runs import RunError  # noqa: PLC0415
+def trained(path: Path, checkpoint: str) -> "Trained":
+    """What is written, and what files are compared with."""
+    from ..runs import RunError  # noqa: PLC0415 (torch)
     from ..trained import load  # noqa: PLC0415
 
     try:
-        found = load(path, checkpoint)
-        return StreamingStep(found.model), found.step
+        return load(path, checkpoint)
     except (RunError, ValueError) as error:
+        raise CommandError(str(error)) from error
+
+
+def streaming(found: "Trained") -> "StreamingStep":
+    """Its step."""
+    from ..export.step import StreamingStep  # noqa: PLC0415 (torch)
+
+    try:
+        return StreamingStep(found.model)
+    except ValueError as error:
         raise CommandError(str(error)) from error
 
 
@@ -111,22 +140,22 @@ def judged(check: Check, weights: str) -> str:
     return f"{how}: {agreement}"
 
 
-def usage(to: str, step: "StreamingStep", path: Path) -> str:
+def usage(to: str, taken: "Tokens | Values", path: Path) -> str:
     """Lines that run it."""
-    given = step.input_name
-    if given == "token":
-        what = "token [1] int64" if to in ("onnx", "pt2") else "tokens are integers"
+    features = getattr(taken, "features", None)
+    if features is None:
+        given, batched, plain = "token", "token [1] int64", "tokens are integers"
     else:
-        features = step.random_input(1).shape[1]
-        batched = f"frame [1, {features}] float32"
-        what = batched if to in ("onnx", "pt2") else f"a frame is {features} numbers"
+        given, batched = "frame", f"frame [1, {features}] float32"
+        plain = f"a frame is {features} numbers"
+    what = batched if to in ("onnx", "pt2") else plain
     return USAGE[to].format(path=path, given=given, what=what)
 
 
 # ---------------------------------------------------------------------------- each kind of file
 
 
-def write_engine(step: "StreamingStep", path: Path, weights: str) -> list[Check]:
+def write_engine(step: "StreamingStep", weights: str, path: Path) -> list[Check]:
     """The engine's file."""
     from ..engine import EngineError, library  # noqa: PLC0415
     from ..export import to_engine  # noqa: PLC0415
@@ -143,13 +172,13 @@ def write_engine(step: "StreamingStep", path: Path, weights: str) -> list[Check]
     return [("checked", compare_engine(step, path))]
 
 
-def write_c(step: "StreamingStep", path: Path, weights: str) -> list[Check]:
+def write_c(step: "StreamingStep", weights: str, path: Path) -> list[Check]:
     """A folder of C files. The model in it is the engine's file, and checked as such, too."""
     from ..export import to_c_folder  # noqa: PLC0415
     from ..export.check import compare_c  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
-        checks = write_engine(step, Path(folder) / "model.surnn", weights)
+        checks = write_engine(step, weights, Path(folder) / "model.surnn")
     to_c_folder(step.model, path, weights)  # type: ignore[arg-type]
     if (compiler := shutil.which("cc")) is None:
         return [*checks, ("compiled", "no C compiler (cc) found")]
@@ -160,7 +189,7 @@ def write_c(step: "StreamingStep", path: Path, weights: str) -> list[Check]:
         raise CommandError(f"the C files do not build here and were not kept: {told}") from error
 
 
-def write_onnx(step: "StreamingStep", path: Path, weights: str) -> list[Check]:
+def write_onnx(step: "StreamingStep", weights: str, path: Path) -> list[Check]:
     """The step for onnxruntime."""
     from ..export import to_onnx  # noqa: PLC0415
     from ..export.check import compare, onnx_step  # noqa: PLC0415
@@ -169,7 +198,7 @@ def write_onnx(step: "StreamingStep", path: Path, weights: str) -> list[Check]:
     return [("checked", compare(step, onnx_step(path)))]
 
 
-def write_pt2(step: "StreamingStep", path: Path, weights: str) -> list[Check]:
+def write_pt2(step: "StreamingStep", weights: str, path: Path) -> list[Check]:
     """The step for torch."""
     from ..export import to_pt2  # noqa: PLC0415
     from ..export.check import compare, pt2_step  # noqa: PLC0415
@@ -178,20 +207,33 @@ def write_pt2(step: "StreamingStep", path: Path, weights: str) -> list[Check]:
     return [("checked", compare(step, pt2_step(path)))]
 
 
-WRITERS: "dict[str, Callable[[StreamingStep, Path, str], list[Check]]]" = {
+WRITERS: "dict[str, Callable[[StreamingStep, str, Path], list[Check]]]" = {
     "engine": write_engine, "c": write_c, "onnx": write_onnx, "pt2": write_pt2
 }  # fmt: skip
+
+
+def write_hf(found: "Trained", run: Path, path: Path) -> list[Check]:
+    """A folder of Hugging Face's. It is no step of a stream, so what cannot stream goes, too."""
+    from ..export.check import compare_hf  # noqa: PLC0415
+    from ..hf import to_folder  # noqa: PLC0415
+    from ..runs import RunError  # noqa: PLC0415
+
+    try:
+        to_folder(found, run, path)
+    except (RunError, OSError) as error:
+        raise CommandError(str(error)) from error
+    return [("checked", compare_hf(found.model, path))]
 
 
 # ---------------------------------------------------------------------------- helpers
 
 
-def need(*packages: str) -> None:
+def need(to: str) -> None:
     """What an extra brings."""
-    if missing := [name for name in packages if find_spec(name) is None]:
+    if missing := [name for name in EXTRAS.get(to, ()) if find_spec(name) is None]:
         raise CommandError(
-            f"ONNX files are made and checked with {', '.join(missing)}, not installed here: pip "
-            "install 'surnn[onnx]'"
+            f"--to {to} writes and checks with {', '.join(missing)}, not installed here: pip "
+            f"install 'surnn[{to}]'"
         )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..engine import Engine
 from ..gates import SeesInput
 from ..layers import SelectiveLayer
+from ..models import SequenceModel
 from .graph import quiet
 from .step import CLOCK, State, StreamingStep
 
@@ -114,6 +115,19 @@ def compare_c(step: StreamingStep, folder: Path, compiler: str) -> Agreement:
             return np.array(rows, np.float32)
 
         return compare_streams(step, run, from_late=False)
+
+
+@torch.no_grad()
+def compare_hf(model: SequenceModel, folder: Path) -> Agreement:
+    """A folder of Hugging Face's, loaded as its users will load it. All that it computes is done by
+    the same torch, so no rounding can change a decision."""
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415 (an extra)
+
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(model.wanted.size, (4, 100), generator=generator)
+    found = AutoModelForCausalLM.from_pretrained(folder)(tokens).logits
+    off = difference(found.flatten(0, 1), model(tokens).flatten(0, 1))
+    return Agreement(off.max().item(), 0, len(off))
 
 
 def late(state: State) -> State:
