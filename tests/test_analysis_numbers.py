@@ -12,11 +12,11 @@ from surnn.analysis.tradeoffs import KERNEL, multiply_adds
 from surnn.baselines import TorchRecurrent
 from surnn.config import GateConfig, ModelConfig
 from surnn.models import SequenceModel
-from surnn.runs import RunError
+from surnn.runs import RunError, RunFolder, config_to_dict
 from surnn.scan import scan
 from surnn.tasks.base import Output, Values
 from surnn.tasks.mackey_glass import MackeyGlass
-from training import trainer
+from training import CONFIG, trainer
 
 BATCH, STEPS, FEATURES, HIDDEN = 3, 12, 4, 8
 
@@ -204,6 +204,21 @@ def test_learning_curves_and_bands(tmp_path):
     assert valid.step.tolist() == [4]
     with pytest.raises(RunError, match="no 'perplexity' in its valid lines; it has accuracy"):
         analysis.learning_curve(tmp_path / "run", "perplexity", "valid")
+
+
+def test_curves_by_the_clock(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", config_to_dict(CONFIG))
+    for step, seconds in ((10, 60.0), (20, 70.0), (30, 80.0)):
+        folder.log(kind="train", step=step, loss=1.0, seconds=seconds)
+        folder.log(kind="valid", step=step - 5, accuracy=step / 100, loss=1.0 / step)
+    curve = analysis.timed_curve(tmp_path / "run", "accuracy")
+    assert curve.seconds.tolist() == [30.0, 65.0, 75.0]
+    assert curve.value.tolist() == [0.1, 0.2, 0.3]
+    assert analysis.seconds_to(curve, 0.15) == 65.0
+    assert analysis.seconds_to(curve, 0.2) == 65.0
+    assert analysis.seconds_to(curve, 0.31) is None
+    falling = analysis.timed_curve(tmp_path / "run", "loss")
+    assert analysis.seconds_to(falling, 0.04, higher_is_better=False) == 75.0
 
 
 def test_a_band_is_of_the_updates_that_all_curves_have():

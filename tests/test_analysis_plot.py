@@ -81,6 +81,10 @@ def texts(figure):
 
 SHOWS = {
     "learning-curves": (("sugru", "again", "gru"), "SuGRU (2 seeds)\nGRU\nchance"),
+    "wall-clock": (
+        ("sugru", "again", "gru", "chaos"),
+        "copying\n\nseconds of training\nvalidation accuracy\nSuGRU (2 seeds)\nGRU\nmackey_glass",
+    ),
     "copying-loss": (("sugru", "gru"), "memoryless, delay 10: 0.6931"),
     "gradients": (("sugru", "gru"), "GRU: p = 1.00, ρ ="),
     "proposition-1": (("sugru",), "updates of the unit in 30 steps"),

@@ -76,7 +76,11 @@ FIGURES = {
     "attractors": ("attractors", ("chaos-sugru", "chaos-gru")),
     "trade-offs": ("trade-offs", ONE),
 }
-MEASURED = {"run-time": "gpu_bench", "latency": "engine_bench"}
+MEASURED = {
+    "run-time": ("gpu_bench",),
+    "latency": ("engine_bench",),
+    "wall-clock": ("rows/enwik8-sugru/seed0", "rows/enwik8-gru/seed0"),
+}
 """Figures of results that are kept in results/."""
 
 
@@ -94,7 +98,7 @@ def main() -> None:
     skipped = []
     for name in arguments.names or known:
         if name in MEASURED:
-            draw(name, name, [ROOT / "results" / MEASURED[name]])
+            draw(name, name, [ROOT / "results" / folder for folder in MEASURED[name]])
             continue
         plot, runs = FIGURES[name]
         if missing := sorted({data for run in runs for data in missing_data(run)}):

@@ -16,7 +16,15 @@ from .changes import (
     rate_by_change,
     state_changes,
 )
-from .curves import Band, Curve, band, learning_curve
+from .curves import (
+    Band,
+    Curve,
+    TimedCurve,
+    band,
+    learning_curve,
+    seconds_to,
+    timed_curve,
+)
 from .depth import depth_curve, effective_depth, path_counts, update_count, update_rate, update_set
 from .forecasts import Forecast, attractor, forecast
 from .gradients import Decay, GradientProfile, fit_decay, gradient_profile
@@ -57,6 +65,7 @@ __all__ = [
     "Recording",
     "Regimes",
     "RowBound",
+    "TimedCurve",
     "TradeOffs",
     "as_image",
     "attractor",
@@ -87,9 +96,11 @@ __all__ = [
     "retention",
     "row_bound",
     "row_growth",
+    "seconds_to",
     "sensitivity",
     "skip_drive_for_retention",
     "state_changes",
+    "timed_curve",
     "trade_offs",
     "training_seconds",
     "unit_rates",

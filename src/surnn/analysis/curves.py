@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -34,6 +35,33 @@ def learning_curve(run: str | Path, number: str = "loss", kind: str = "train") -
         raise RunError(f"{run} has no {number!r} in its {kind} lines; {told}")
     steps, values = zip(*found, strict=True)
     return Curve(torch.tensor(steps), torch.tensor(values, dtype=torch.float64))
+
+
+class TimedCurve(NamedTuple):
+    """A number of a run, against the time that training had taken."""
+
+    seconds: Float[Tensor, "N"]
+    """Of all that was done till then: compilation, evaluations, checkpoints."""
+    value: Float[Tensor, "N"]
+
+
+def timed_curve(run: str | Path, number: str) -> TimedCurve:
+    """A number of validations, by the clock: between two lines of the log time is a straight line.
+
+    Args:
+        run: its folder.
+        number: the name: ``"loss"`` or a metric.
+    """
+    clock, found = learning_curve(run, "seconds"), learning_curve(run, number, "valid")
+    steps = np.array([0, *clock.step]), np.array([0.0, *clock.value])
+    seconds = np.interp(found.step.numpy(), *steps)
+    return TimedCurve(torch.from_numpy(seconds), found.value)
+
+
+def seconds_to(curve: TimedCurve, target: float, higher_is_better: bool = True) -> float | None:
+    """When a curve first reached a value, at one of its points; None if it never did."""
+    reached = curve.value >= target if higher_is_better else curve.value <= target
+    return float(curve.seconds[reached][0]) if reached.any() else None
 
 
 class Band(NamedTuple):

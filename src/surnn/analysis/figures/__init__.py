@@ -80,6 +80,9 @@ PLOTS: dict[str, Plot | BenchmarkPlot] = {
         "loss and metric against updates; runs that differ in their seed become one band",
         learning.learning_curves, _a_moment,
     ),
+    "wall-clock": Plot(
+        "metric against seconds of training, a panel for each task", learning.wall_clock, _a_moment
+    ),
     "copying-loss": Plot(
         "copying: loss against updates, with the memoryless line", learning.copying_loss, _a_moment
     ),

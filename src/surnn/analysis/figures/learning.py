@@ -10,7 +10,7 @@ from ...plotting import COLOURS, GREY, line_styles, new_figure, open_axes
 from ...tasks.base import known_chance
 from ...tasks.copying import memoryless_loss
 from ...tasks.mackey_glass import VARIANCE, MackeyGlass
-from ..curves import Curve, band, learning_curve
+from ..curves import Curve, band, learning_curve, timed_curve
 from ..forecasts import attractor, forecast
 from .subjects import Subject, groups, name_all, need_task
 
@@ -51,6 +51,32 @@ def learning_curves(subjects: Sequence[Subject], _example: int) -> "Figure":
     lines = {line.get_label(): line for axes in (left, right) for line in axes.lines}
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=3)
     figure.suptitle(", ".join(sorted(names)))
+    return figure
+
+
+def wall_clock(subjects: Sequence[Subject], _example: int) -> "Figure":
+    """The metric in validation against the time that training took, a panel for each task."""
+    tasks: dict[str, list[Subject]] = {}
+    for subject in subjects:
+        tasks.setdefault(subject.options["task.name"], []).append(subject)
+    figure = new_figure(1.6 + 3.0 * len(tasks), 3.3)
+    panels = figure.subplots(1, len(tasks), squeeze=False)[0]
+    for axes, (name, some) in zip(panels, tasks.items(), strict=True):
+        name_all(some, seeds_together=True)
+        metric = some[0].config.task.metric
+        for style, (label, same) in zip(line_styles(), groups(some).items(), strict=False):
+            for number, subject in enumerate(same):
+                found = timed_curve(subject.path, metric)
+                axes.plot(found.seconds, found.value, **style, marker="o", markersize=2.5,
+                          label=None if number else _of_seeds(label, same))  # fmt: skip
+        axes.set_title(name)
+        axes.set_xlabel("seconds of training")
+        axes.set_ylabel(f"validation {metric}")
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("{x:g}")
+        open_axes(axes)
+        axes.legend()
     return figure
 
 
