@@ -13,6 +13,7 @@ same, by a file in the folder that imports it.
 """
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,20 @@ class SuRNNConfig(transformers.PreTrainedConfig):
         self.num_hidden_layers = self.model["layers"]
         super().__init__(**options)
 
+    def save_pretrained(self, save_directory: str | os.PathLike, *more: Any, **options: Any) -> Any:
+        """Models save their configuration, so this file is beside it wherever one is saved."""
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        names = {"AutoConfig": "SuRNNConfig", "AutoModelForCausalLM": "SuRNNForCausalLM"}
+        imported = f"from surnn.hf import {', '.join(names.values())}  # pip install 'surnn[hf]'\n"
+        (folder / f"{CODE}.py").write_text(imported)
+        self.auto_map = {auto: f"{CODE}.{name}" for auto, name in names.items()}
+        return super().save_pretrained(save_directory, *more, **options)
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
+        """Not to be copied into folders, as code that came from one would be: it is surnn's."""
+
 
 class State:
     """The state after some tokens: hidden values and clocks of all layers, ``h`` and ``t``.
@@ -111,6 +126,10 @@ class SuRNNForCausalLM(transformers.PreTrainedModel, transformers.GenerationMixi
         )
         self.post_init()
 
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str = "AutoModel") -> None:
+        """As of :class:`SuRNNConfig`."""
+
     def _init_weights(self, module: Any) -> None:
         """Layers have drawn their own."""
 
@@ -133,6 +152,8 @@ class SuRNNForCausalLM(transformers.PreTrainedModel, transformers.GenerationMixi
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
         return_dict: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
         **ignored: Any,
     ) -> SuRNNOutput | tuple:
         """Scores [B, T, vocab_size] of what follows each token.
@@ -145,8 +166,12 @@ class SuRNNForCausalLM(transformers.PreTrainedModel, transformers.GenerationMixi
             use_cache: give the state after the last token.
             logits_to_keep: of so many last steps only; 0 is all.
             return_dict: False for a plain tuple.
+            output_hidden_states: refused if True, as ``output_attentions``: there are none.
+            output_attentions: see above.
             **ignored: what Hugging Face gives to all models, positions for example.
         """
+        self._refuse("output_hidden_states", output_hidden_states)
+        self._refuse("output_attentions", output_attentions)
         steps = input_ids.shape[1]
         order = lengths = None
         if attention_mask is not None and not (mask := attention_mask[:, -steps:] != 0).all():
@@ -175,6 +200,13 @@ class SuRNNForCausalLM(transformers.PreTrainedModel, transformers.GenerationMixi
         found = SuRNNOutput(loss, logits[:, -logits_to_keep:], state if use_cache else None)
         return found.to_tuple() if return_dict is False else found
 
+    def _refuse(self, name: str, wanted: bool | None) -> None:
+        if getattr(self.config, name, False) if wanted is None else wanted:
+            raise ValueError(
+                f"{name}=True: {type(self).__name__} gives none; leave it out. Outputs of a block, "
+                "[T, B, width], are had by a hook: model.model.blocks[0].register_forward_hook(...)"
+            )
+
     def _begun(self, state: State | None, tokens: Tensor) -> StreamState:
         return self.model.init_state(len(tokens)) if state is None else state.stream
 
@@ -202,16 +234,11 @@ def to_folder(found: Trained, run: Path, folder: Path) -> None:
         task.vocabulary_size, task.steps, asdict(found.config.model), asdict(found.config.gate),
         bos_token_id=tokenizer.eos_token_id, eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-        auto_map={"AutoConfig": f"{CODE}.SuRNNConfig",
-                  "AutoModelForCausalLM": f"{CODE}.SuRNNForCausalLM"},
     )  # fmt: skip
     model = SuRNNForCausalLM(config)
     model.model.load_state_dict(found.model.state_dict())
     model.eval().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    (folder / f"{CODE}.py").write_text(
-        "from surnn.hf import SuRNNConfig, SuRNNForCausalLM  # pip install 'surnn[hf]'\n"
-    )
 
 
 def tokenizer_of(run: Path, vocabulary: int) -> transformers.PreTrainedTokenizerFast:
@@ -223,13 +250,15 @@ def tokenizer_of(run: Path, vocabulary: int) -> transformers.PreTrainedTokenizer
     if vocabulary != 256:
         coder, end = load((run / "tokenizer.json").read_text(encoding="utf-8"), vocabulary), END
     else:
-        letters = byte_letters()
+        # A byte of 0 is spelled as itself, not as GPT-2's letter for it, which is one of Latvian's:
+        # special tokens are looked for in texts as they stand.
+        end = "\0"
+        letters = {letter if byte else end: byte for letter, byte in byte_letters().items()}
         coder = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=letters, merges=[]))
         coder.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(  # type: ignore[assignment]
             add_prefix_space=False, use_regex=False
         )
         coder.decoder = tokenizers.decoders.ByteLevel()  # type: ignore[assignment]
-        end = next(letter for letter, byte in letters.items() if byte == 0)
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=coder, bos_token=end, eos_token=end, pad_token=end, padding_side="left",
         clean_up_tokenization_spaces=False,

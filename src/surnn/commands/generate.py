@@ -4,10 +4,14 @@ surnn generate RUN --prompt "The history of"
 surnn generate RUN --tokens 500 --temperature 0.7 --top-p 0.9 --seed 1
 surnn generate RUN --temperature 0              always the likeliest; the same every time
 surnn generate model.surnn --prompt "The"       by the C engine, of what surnn export wrote
+
+A prompt is taken as it is. Without one, a text begins: after <|endoftext|>, or after a line end if
+tokens are bytes.
 """
 
 import argparse
 import codecs
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,14 +28,16 @@ HELP = "write text with a trained language model"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``surnn generate``."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder, or a .surnn file")
-    parser.add_argument("--prompt", default="", help="what it goes on with")
+    parser.add_argument("--prompt", default="", help="what it goes on with (default: a new text)")
     parser.add_argument("--tokens", type=int, default=300, help="how many (default: 300)")
     parser.add_argument("--temperature", type=float, default=0.8, help="0 is the likeliest (0.8)")
     parser.add_argument("--top-k", type=int, help="draw from so many of the likeliest")
     parser.add_argument("--top-p", type=float, help="draw from the likeliest of this probability")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn (default: 0)")
-    parser.add_argument("--checkpoint", choices=("best", "last", "previous"), default="best")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "--checkpoint", choices=("best", "last", "previous"), help="of a run (default: best)"
+    )
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), help="of a run (default: cpu)")
     parser.add_argument(
         "--tokenizer",
         type=Path,
@@ -46,13 +52,15 @@ def run(arguments: argparse.Namespace) -> None:
     from ..generation import generate  # noqa: PLC0415
 
     path: Path = arguments.run
+    _check(arguments)
     model, vocabulary = (_engine if path.is_file() else _trained)(path, arguments)
     letters = Letters(vocabulary, arguments.tokenizer or _beside(path))
-    prompt = torch.tensor([letters.encode(arguments.prompt)])
+    prompt = letters.encode(arguments.prompt)
     options = {name: getattr(arguments, name) for name in ("temperature", "top_k", "top_p", "seed")}
-    sys.stdout.write(arguments.prompt)
+    if arguments.prompt:
+        sys.stdout.write(letters.shown(prompt, arguments.prompt))
     try:
-        for token in generate(model, prompt, arguments.tokens, **options):
+        for token in generate(model, torch.tensor([prompt]), arguments.tokens, **options):
             sys.stdout.write(letters.decode(int(token)))
             sys.stdout.flush()
     except (ValueError, TypeError) as error:
@@ -75,8 +83,9 @@ class Letters:
             return
         if tokenizer is None:
             raise CommandError(
-                f"this model has {vocabulary:,} tokens, and there is no tokenizer.json that says "
-                "what they are; name one with --tokenizer"
+                f"this model has {vocabulary:,} tokens, and there is no tokenizer.json beside it "
+                "that says what they are; put it there, or for a .surnn file name it with "
+                "--tokenizer"
             )
         from ..data.tokens import END, load, spelling_of  # noqa: PLC0415 (an extra)
 
@@ -88,10 +97,15 @@ class Letters:
         self.spelling = spelling_of(self.coder)
 
     def encode(self, text: str) -> list[int]:
-        """Tokens; after what stands before a text, if there is such a token."""
-        if self.coder is None:
-            return list((text or "\n").encode())
-        return [self.first, *self.coder.encode(text, add_special_tokens=False).ids]
+        """Tokens of a text as it is; of none, what stands before one."""
+        if self.coder is None:  # what a shell gave need not be UTF-8
+            return list(_bytes(text or "\n", "surrogateescape"))
+        _bytes(text, "strict")
+        return self.coder.encode(text, add_special_tokens=False).ids or [self.first]
+
+    def shown(self, tokens: list[int], text: str) -> str:
+        """A text that was encoded; the first letter to be decoded may have begun in it."""
+        return text if self.coder is not None else "".join(map(self.decode, tokens))
 
     def decode(self, token: int) -> str:
         """The letters that are whole with this token."""
@@ -105,6 +119,56 @@ class Letters:
         return self.decoder.decode(b"", final=True)
 
 
+def _check(arguments: argparse.Namespace) -> None:
+    """Options that would do nothing, and folders that are no runs."""
+    path: Path = arguments.run
+    if path.suffix == ".surnn" and not path.exists():
+        raise CommandError(f"there is no file {path}; surnn export RUN --to engine writes one")
+    if path.is_file():
+        for name in ("checkpoint", "device"):
+            if getattr(arguments, name) is not None:
+                raise CommandError(
+                    f"--{name} is for a run's folder, and {path} is a file for the engine; leave "
+                    "it out, or give the run"
+                )
+    elif arguments.tokenizer is not None:
+        raise CommandError(
+            "--tokenizer is for a .surnn file; a run's folder has its own tokenizer.json, so leave "
+            "it out"
+        )
+    if arguments.tokens < 1:
+        raise CommandError(f"--tokens must be at least 1, got {arguments.tokens}")
+    for option, given in (("--top-k", arguments.top_k), ("--top-p", arguments.top_p)):
+        if arguments.temperature == 0 and given is not None:
+            raise CommandError(
+                f"{option} is of what is drawn, and --temperature 0 always takes the likeliest; "
+                "leave one of them out"
+            )
+    if _is_hugging_face(path):
+        raise CommandError(
+            f"{path} is a folder of Hugging Face's; give the run that it was exported from, or in "
+            "Python: import surnn.hf, transformers; "
+            f"transformers.AutoModelForCausalLM.from_pretrained({str(path)!r}).generate(...)"
+        )
+
+
+def _is_hugging_face(path: Path) -> bool:
+    try:
+        return "model_type" in json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # whoever opens it as a run says what is wrong
+        return False
+
+
+def _bytes(text: str, errors: str) -> bytes:
+    try:
+        return text.encode("utf-8", errors)
+    except UnicodeEncodeError as error:
+        raise CommandError(
+            f"--prompt {text!r} is not UTF-8 (at letter {error.start}); models of bytes take any "
+            "bytes, others need text"
+        ) from error
+
+
 def _trained(path: Path, arguments: argparse.Namespace) -> "tuple[SequenceModel, int]":
     from ..distributed import World  # noqa: PLC0415 (torch)
     from ..runs import RunError  # noqa: PLC0415
@@ -113,7 +177,8 @@ def _trained(path: Path, arguments: argparse.Namespace) -> "tuple[SequenceModel,
     from ..trained import load  # noqa: PLC0415
 
     try:
-        found = load(path, arguments.checkpoint, pick_device(arguments.device, World()))
+        device = pick_device(arguments.device or "cpu", World())
+        found = load(path, arguments.checkpoint or "best", device)
     except (RunError, ValueError) as error:
         raise CommandError(str(error)) from error
     if not isinstance(found.task, Language):
@@ -136,6 +201,8 @@ def _engine(path: Path, arguments: argparse.Namespace) -> "tuple[Engine, int]":
         ) from error
     if not engine.takes_tokens or engine.input_size != engine.output_size:
         raise CommandError(f"{path} does not predict the next token: it is no language model")
+    if arguments.tokenizer is not None and engine.output_size == 256:
+        raise CommandError(f"{path} is of bytes, which need no --tokenizer; leave it out")
     return engine, engine.output_size
 
 
