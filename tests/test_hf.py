@@ -1,15 +1,21 @@
 """Models in Hugging Face's transformers: generation, padding, files, its Trainer."""
 
 import importlib
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import surnn
 from surnn.cli import main
 from surnn.config import ModelConfig
+from surnn.engine import LIBRARY
 from tiny_sets import article
 
 transformers = pytest.importorskip("transformers")  # an extra; surnn.hf itself must be there
@@ -143,6 +149,85 @@ def test_a_loss_is_that_of_shifted_labels():
     assert scores.shape == (2, 1, 50)
 
 
+def test_what_it_does_not_give_is_refused():
+    model, ids = build(), prompts(4)[0][None]
+    for name in ("output_hidden_states", "output_attentions"):
+        assert model(ids, **{name: False}).logits is not None
+        with pytest.raises(ValueError, match=f"{name}=True: SuRNNForCausalLM gives none; leave it"):
+            model(ids, **{name: True})
+    model.config.output_hidden_states = True
+    with pytest.raises(ValueError, match="output_hidden_states=True"):
+        model(ids)
+    found = []
+    model.model.blocks[0].register_forward_hook(lambda *parts: found.append(parts[-1]))
+    model(ids, output_hidden_states=False)
+    assert found[0].shape == (4, 1, 32)
+
+
+@pytest.fixture(scope="module")
+def byte_tokenizer(tmp_path_factory):
+    """Written and read back."""
+    folder = tmp_path_factory.mktemp("bytes")
+    hf.tokenizer_of(folder, 256).save_pretrained(folder)
+    return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+LETTERS = "".join(
+    map(chr, [*range(0x3000), *range(0x3000, 0xD800, 97), *range(0xE000, 0x110000, 97)])
+)
+
+
+def test_bytes_are_their_own_tokens(byte_tokenizer):
+    assert byte_tokenizer("\u0100gra").input_ids[:2] == [196, 128]  # not GPT-2's letter for 0
+    ids = byte_tokenizer(LETTERS).input_ids
+    assert ids == list(LETTERS.encode())
+    assert byte_tokenizer.decode(ids) == LETTERS
+    assert len(byte_tokenizer) == len(set(byte_tokenizer.convert_ids_to_tokens(range(256)))) == 256
+    assert byte_tokenizer.eos_token_id == byte_tokenizer.pad_token_id == 0
+    assert byte_tokenizer(["a", "bc"], padding=True).input_ids == [[0, 97], [98, 99]]
+    assert byte_tokenizer.decode([0, 97], skip_special_tokens=True) == "a"
+
+
+@given(st.text())
+def test_any_text_is_its_bytes(byte_tokenizer, text):
+    ids = byte_tokenizer(text).input_ids
+    assert ids == list(text.encode())
+    assert byte_tokenizer.decode(ids) == text
+
+
+FROM_A_FOLDER = """
+import sys
+from pathlib import Path
+import transformers
+
+first, second = map(Path, sys.argv[1:])
+for folder in (first, second):
+    assert "surnn.hf" not in sys.modules or folder is second
+    assert (folder / "modeling_surnn.py").exists()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+    assert type(model).__module__ == "surnn.hf"
+    if folder is first:
+        model.save_pretrained(second)
+print(*sorted(path.name for path in second.iterdir()))
+"""
+
+
+def test_a_folder_brings_its_code(tmp_path):
+    """In a process that has not imported surnn.hf; and what that saves, too."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    build().save_pretrained(first)
+    done = subprocess.run(
+        [sys.executable, "-c", FROM_A_FOLDER, first, second],
+        check=False, capture_output=True, text=True,
+        env={**os.environ, "HF_MODULES_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [
+        "config.json", "generation_config.json", "model.safetensors", "modeling_surnn.py"
+    ]  # fmt: skip
+    assert (first / "config.json").read_text() == (second / "config.json").read_text()
+
+
 @pytest.mark.parametrize("kind", ["clock", "hybrid"])
 def test_saved_and_reloaded(kind, tmp_path):
     model = build(kind)
@@ -159,13 +244,16 @@ def test_saved_and_reloaded(kind, tmp_path):
     assert tied == sum(p.numel() for p in model.model.parameters())
 
 
+VOCABULARY = {"bytes": (), "bpe": ("--task.vocabulary", "280")}
+
+
 def trained(path, tokens: str, *options: str) -> str:
     """The folder of a run."""
     (path / "book.txt").write_text(article(60))
     run = str(path / tokens)
     train = [
         "train", "text_file", "--task.path", str(path / "book.txt"), "--task.tokens", tokens,
-        "--task.vocabulary", "300", "--task.context", "16", "--model.width", "32",
+        *VOCABULARY[tokens], "--task.context", "16", "--model.width", "32",
         "--model.block", "feedforward", "--train.steps", "20", "--train.batch", "4",
         "--train.warmup", "1", "--train.device", "cpu", "--out", run, *options,
     ]  # fmt: skip
@@ -189,7 +277,7 @@ EVERY_SECOND = ("--gate.kind", "every_n", "--gate.n", "2")
 HYBRID = ("--model.layers", "2", "--model.attention-every", "2", "--model.attention-heads", "2")
 
 
-@pytest.mark.parametrize(("tokens", "options"), [("bytes", EVERY_SECOND), ("bpe", HYBRID)])
+@pytest.mark.parametrize(("tokens", "options"), [("bytes", HYBRID), ("bpe", EVERY_SECOND)])
 def test_a_run_becomes_a_folder(tokens, options, export, tmp_path, capsys):
     run = trained(tmp_path, tokens, *options)
     status, told, _ = export(run, "--checkpoint", "last")
@@ -208,18 +296,23 @@ def test_a_run_becomes_a_folder(tokens, options, export, tmp_path, capsys):
     assert torch.equal(model(ids).logits, last(ids))
 
     text = "the caf\u00e9 of\n  Wiki"
-    ids = tokenizer(text)["input_ids"]
+    batch = tokenizer(text, return_tensors="pt")
+    ids = batch["input_ids"][0].tolist()
     assert tokenizer.decode(ids) == text
     assert ids == list(text.encode()) or tokens == "bpe"
-    words = ["--prompt", text, "--temperature", "0", "--tokens", "9", "--checkpoint", "last"]
+    found = model.generate(**batch, max_new_tokens=9, eos_token_id=None, do_sample=False)
+    expected = tokenizer.decode(found[0])
     capsys.readouterr()
-    assert main(["generate", run, *words]) == 0
-    said = capsys.readouterr().out[:-1]
-    first = [] if tokens == "bytes" else [tokenizer.eos_token_id]
-    given = torch.tensor([first + ids])
-    options = {"attention_mask": torch.ones_like(given), "eos_token_id": None, "do_sample": False}
-    found = model.generate(given, max_new_tokens=9, **options)
-    assert tokenizer.decode(found[0][len(first) :]) == said
+    words = ["--prompt", text, "--temperature", "0", "--tokens", "9"]
+    assert main(["generate", run, *words, "--checkpoint", "last"]) == 0
+    assert capsys.readouterr().out == expected + "\n"
+    if options is EVERY_SECOND and LIBRARY.exists():
+        assert main(["export", run, "--to", "engine", "--checkpoint", "last"]) == 0
+        capsys.readouterr()
+        assert main(["generate", f"{run}/model.surnn", *words]) == 0
+        assert capsys.readouterr().out == expected + "\n"
+    assert main(["generate", folder]) == 2
+    assert f"{folder} is a folder of Hugging Face's; give the run" in capsys.readouterr().err
 
 
 def test_a_folder_must_be_whole_and_new(export, tmp_path, monkeypatch):
@@ -272,6 +365,7 @@ def test_their_trainer_trains_it(tmp_path):
     trainer.train()
     losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
     assert losses[-1] < losses[0] - 0.1
+    assert (tmp_path / "checkpoint-6" / "modeling_surnn.py").exists()
     again = hf.SuRNNForCausalLM.from_pretrained(tmp_path / "checkpoint-6")
     for one, other in zip(again.parameters(), model.parameters(), strict=True):
         assert torch.equal(one, other)
