@@ -1,6 +1,7 @@
 """Text from language models: step by step, by whole forward passes, and from the C engine."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -137,37 +138,67 @@ def test_letters_come_whole():
     assert letters.encode("") == [10]
 
 
-@pytest.mark.parametrize("tokens", ["bytes", "bpe"])
-def test_the_command_writes_from_a_run_and_from_the_engine(tokens, tmp_path, capsys, monkeypatch):
-    if tokens == "bpe":
-        pytest.importorskip("tokenizers")
+VOCABULARY = {"bytes": (), "bpe": ("--task.vocabulary", "280")}
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch, capsys):
+    """The folder of a run of bytes or bpe."""
     monkeypatch.setenv("SURNN_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "book.txt").write_text(article(60))
-    run = tmp_path / "run"
-    train = [
-        "train", "text_file", "--task.path", str(tmp_path / "book.txt"), "--task.tokens", tokens,
-        "--task.vocabulary", "300", "--task.context", "16", "--model.width", "32",
-        "--model.block", "feedforward", "--model.tied-embedding", "--train.steps", "20",
-        "--train.batch", "4", "--train.warmup", "1", "--train.device", "cpu", "--out", str(run),
-    ]  # fmt: skip
-    assert main(train) == 0
-    (tmp_path / "book.txt").unlink()  # a run is enough
+
+    def call(tokens: str) -> Path:
+        if tokens == "bpe":
+            pytest.importorskip("tokenizers")
+        (tmp_path / "book.txt").write_text(article(60))
+        run = tmp_path / "run"
+        train = [
+            "train", "text_file", "--task.path", str(tmp_path / "book.txt"), "--task.tokens",
+            tokens, *VOCABULARY[tokens], "--task.context", "16", "--model.width", "32",
+            "--model.block", "feedforward", "--model.tied-embedding", "--train.steps", "20",
+            "--train.batch", "4", "--train.warmup", "1", "--train.device", "cpu", "--out", str(run),
+        ]  # fmt: skip
+        assert main(train) == 0
+        (tmp_path / "book.txt").unlink()  # a run is enough
+        capsys.readouterr()
+        return run
+
+    return call
+
+
+@pytest.fixture
+def said(capsys):
+    """What the command writes; or what it says of a mistake, with ``wrong``."""
+
+    def call(source: Path, *more: str, wrong: bool = False) -> str:
+        assert main(["generate", str(source), "--tokens", "40", *more]) == (2 if wrong else 0)
+        out, error = capsys.readouterr()
+        assert not (wrong and out)
+        return error if wrong else out
+
+    return call
+
+
+def exported(run: Path, capsys) -> Path:
+    """Its file for the engine."""
+    assert main(["export", str(run), "--to", "engine"]) == 0
     capsys.readouterr()
+    return run / "model.surnn"
 
-    def said(source: Path, *more: str) -> str:
-        prompt = ["--prompt", "the caf\u00e9", "--temperature", "0", "--tokens", "40"]
-        assert main(["generate", str(source), *prompt, *more]) == 0
-        return capsys.readouterr().out
 
-    text = said(run)
+GREEDY = ("--prompt", "the caf\u00e9", "--temperature", "0")
+
+
+@pytest.mark.parametrize("tokens", ["bytes", "bpe"])
+def test_the_command_writes_from_a_run_and_from_the_engine(tokens, trained, said, tmp_path, capsys):
+    run = trained(tokens)
+    text = said(run, *GREEDY)
     assert text.startswith("the caf\u00e9")
     assert len(text) > 20
-    assert said(run) == text
-    if LIBRARY.exists():
-        assert main(["export", str(run), "--to", "engine"]) == 0
-        capsys.readouterr()
-        assert said(run / "model.surnn") == text
-    assert main(["generate", str(run)]) == 0
+    assert said(run, *GREEDY) == text
+    new = said(run, "--temperature", "0")
+    first = "\n" if tokens == "bytes" else "<|endoftext|>"
+    assert said(run, "--temperature", "0", "--prompt", first) == first + new
+    assert said(run)
     if tokens == "bpe":
         (tmp_path / "other.txt").write_text(article(60).upper())  # its own encoding would differ
         read = ["eval", str(run), "--json", "--task.path", str(tmp_path / "other.txt")]
@@ -176,10 +207,63 @@ def test_the_command_writes_from_a_run_and_from_the_engine(tokens, tmp_path, cap
             assert main([*read, *more]) == 0
             found.append(json.loads(capsys.readouterr().out.splitlines()[-1])["bits per byte"])
         assert found[0] == found[1]
-        (run / "tokenizer.json").rename(tmp_path / "elsewhere.json")
-        assert main(["generate", str(run)]) == 2
-        assert "name one with --tokenizer" in capsys.readouterr().err
-        assert said(run, "--tokenizer", str(tmp_path / "elsewhere.json")) == text
+    if LIBRARY.exists():
+        file = exported(run, capsys)
+        assert said(file, *GREEDY) == text
+        assert said(file, "--temperature", "0") == new
+    if tokens == "bpe":
+        elsewhere = (run / "tokenizer.json").rename(tmp_path / "elsewhere.json")
+        assert "no tokenizer.json beside it" in said(run, wrong=True)
+        if LIBRARY.exists():
+            assert said(file, *GREEDY, "--tokenizer", str(elsewhere)) == text
+
+
+def test_bytes_of_a_shell_that_are_no_text(trained, said, monkeypatch):
+    run = trained("bytes")
+    asked = []
+    model = SequenceModel.forward
+
+    def forward(self, x, *more, **options):
+        asked.append(bytes(x[0].tolist()))
+        return model(self, x, *more, **options)
+
+    monkeypatch.setattr(SequenceModel, "forward", forward)
+    bare = os.fsdecode(b"a\xff\xc3")
+    assert said(run, "--prompt", bare, "--temperature", "0").startswith("a\ufffd")
+    assert asked == [b"a\xff\xc3"]
+    assert "--prompt '\\ud800' is not UTF-8 (at letter 0)" in said(
+        run, "--prompt", "\ud800", wrong=True
+    )
+
+
+def test_a_letter_may_begin_in_the_prompt():
+    letters = Letters(256, None)
+    bare = os.fsdecode(b"caf\xc3")
+    assert letters.shown(letters.encode(bare), bare) == "caf"
+    assert letters.decode(0xA9) == "\u00e9"
+
+
+def test_tokens_of_text_need_text(trained, said):
+    told = said(trained("bpe"), "--prompt", os.fsdecode(b"\xff\xfe"), wrong=True)
+    assert "is not UTF-8 (at letter 0); models of bytes take any" in told
+
+
+def test_options_without_effect_are_refused(trained, said, capsys, tmp_path):
+    run = trained("bytes")
+    for name in ("--top-k", "--top-p"):
+        told = said(run, "--temperature", "0", name, "1", wrong=True)
+        assert f"{name} is of what is drawn, and --temperature 0 always takes" in told
+        assert said(run, "--temperature", "1", name, "1")
+    for count in ("0", "-3"):
+        assert f"at least 1, got {count}" in said(run, "--tokens", count, wrong=True)
+    words = ("--tokenizer", str(tmp_path / "tokenizer.json"))
+    assert "--tokenizer is for a .surnn file" in said(run, *words, wrong=True)
+    assert said(run, "--checkpoint", "last", "--device", "cpu")
+    if LIBRARY.exists():
+        file = exported(run, capsys)
+        assert "is of bytes, which need no --tokenizer" in said(file, *words, wrong=True)
+        assert "--checkpoint is for a run" in said(file, "--checkpoint", "best", wrong=True)
+        assert "--device is for a run" in said(file, "--device", "cpu", wrong=True)
 
 
 def test_what_is_no_language_model_is_refused(tmp_path, capsys):
@@ -189,3 +273,5 @@ def test_what_is_no_language_model_is_refused(tmp_path, capsys):
     assert "trained on copying, which is no text" in capsys.readouterr().err
     assert main(["generate", str(tmp_path / "none")]) == 2
     assert "there is no folder" in capsys.readouterr().err
+    assert main(["generate", str(tmp_path / "none.surnn")]) == 2
+    assert f"there is no file {tmp_path / 'none.surnn'}" in capsys.readouterr().err
