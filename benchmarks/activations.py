@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import nn
 
 import surnn
 from surnn.models import SequenceModel
@@ -38,17 +39,17 @@ def layers() -> dict[str, float]:
 
 
 def blocks() -> dict[str, float]:
-    """A block of a recipe's model; of suGRU a gated one."""
+    """A block of a recipe's model, with the convolution before it; of suGRU a gated one."""
     found = {}
     for name in BLOCKS:
         config = RECIPES[name]()
-        kind = replace(config.model, layers=1, open_layers=0, convolution=1)
+        kind = replace(config.model, layers=1, open_layers=0)
         if kind.max_rate is not None:  # of a GPU
             kind = replace(kind, max_rate=None)
         task = config.task
         model = SequenceModel(kind, config.gate, task.input, task.output, task.steps)
         x = torch.zeros(STEPS, BATCH, kind.width, requires_grad=True)
-        found[name] = surnn.activation_bytes(model.blocks[0], x) / TOKENS
+        found[name] = surnn.activation_bytes(nn.Sequential(*model.blocks), x) / TOKENS
     return found
 
 

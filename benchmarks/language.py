@@ -10,6 +10,7 @@ recurrence, however fast, can save.
 """
 
 import argparse
+import gc
 import json
 import statistics
 import time
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 
 from surnn.blocks import Around
 from surnn.config import RunConfig
+from surnn.evaluate import float32_products
 from surnn.recipes import RECIPES
 from surnn.runs import config_to_dict
 from surnn.train import Trainer
@@ -74,17 +76,18 @@ def measured(name: str, config: RunConfig, data: Path | None, turns: int) -> dic
         trainer.updater = Updater(trainer.model, config, trainer.world)
     trainer.model.train()
     wait = torch.cuda.synchronize if on_gpu else lambda: None
-    for _ in range(6):  # compiled and captured by then
-        trainer._update()
-    wait()
-    ready = time.perf_counter() - begin
     times = []
-    for _ in range(turns):
+    with float32_products(trainer.device, config.train.tf32):
+        for _ in range(6):  # compiled and captured by then
+            trainer._update()
         wait()
-        begin = time.perf_counter()
-        trainer._update()
-        wait()
-        times.append(time.perf_counter() - begin)
+        ready = time.perf_counter() - begin
+        for _ in range(turns):
+            wait()
+            begin = time.perf_counter()
+            trainer._update()
+            wait()
+            times.append(time.perf_counter() - begin)
     middle = statistics.median(times)
     found = {
         "milliseconds": 1000 * middle,
@@ -132,8 +135,9 @@ def main() -> None:
         if arguments.out is not None:  # after each: a run that is cut short has something to show
             arguments.out.parent.mkdir(parents=True, exist_ok=True)
             arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+        torch.compiler.reset()
+        gc.collect()  # a trainer's parts know each other
         if torch.cuda.is_available():
-            torch.compiler.reset()
             torch.cuda.empty_cache()
 
 

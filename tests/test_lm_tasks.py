@@ -93,7 +93,9 @@ def test_every_epoch_cuts_windows_at_other_places():
         assert torch.equal(starts, torch.arange(shift, shift + 96, 8).clamp(max=91))
     again = corpus(bytes(range(100)), context=8).batch("train", 9, 3, 1, CPU)
     assert torch.equal(again.x, task.batch("train", 9, 3, 1, CPU).x)
-    assert not torch.equal(again.x, task.batch("train", 9, 3, 2, CPU).x)
+    others = [task.batch("train", number, 12, 2, CPU).x.min().item() for number in range(5)]
+    assert others[0] == 0
+    assert others != shifts
 
 
 def test_streams_go_on_where_they_were():
@@ -139,7 +141,8 @@ def test_measures_count_bytes_tokens_and_words(tmp_path, monkeypatch, tokens, co
         pytest.importorskip("tokenizers")
     monkeypatch.setenv("SURNN_CACHE", str(tmp_path / "cache"))
     (tmp_path / "book.txt").write_text(TEXT * 200)
-    task = TextFile(context, path=str(tmp_path / "book.txt"), tokens=tokens, vocabulary=270)
+    size = {"vocabulary": 270} if tokens == "bpe" else {}
+    task = TextFile(context, path=str(tmp_path / "book.txt"), tokens=tokens, **size)
     task.prepare(CPU)
     text = (tmp_path / "book.txt").read_bytes()[int(0.95 * len(TEXT.encode()) * 200) :].decode()
     count = len(kept(task).texts["test"]) - 1
@@ -191,7 +194,7 @@ def test_a_tokenizer_is_learned_once_and_spells_the_text(tmp_path, monkeypatch, 
 def test_wikitext_from_files_to_numbers(kind, data, monkeypatch):
     """All of it at once: an encoding is learned, a model trained, tested in all three measures."""
     pytest.importorskip("tokenizers")
-    task = kind(context=16, vocabulary=300)
+    task = kind(context=16, vocabulary=280)
     config = RunConfig(
         task, ModelConfig(layers=1, width=16, heads=2, block="feedforward", tied_embedding=True),
         GateConfig(rate=0.5),
@@ -284,6 +287,40 @@ def test_a_run_goes_on_with_the_text_that_it_began_with(tmp_path, monkeypatch, c
         shutil.rmtree(Path(run, checkpoint))
     book.write_text(other)
     assert main([*resume, "4"]) == 2  # though it would begin again
+
+
+def test_shares_of_a_file(tmp_path):
+    (tmp_path / "text").write_text("0123456789" * 19 + "é" * 5)  # 200 bytes
+    task = TextFile(8, path=str(tmp_path / "text"), shares=(0.5, 0.255, 0.245))
+    task.prepare(CPU)
+    texts = [bytes(kept(task).texts[s].tolist()) for s in ("train", "valid", "test")]
+    assert b"".join(text[1:] for text in texts) == (tmp_path / "text").read_bytes()
+    assert [len(text) - 1 for text in texts] == [100, 51, 49]
+
+    whole = replace(task, shares=(0.0, 0.0, 1.0))
+    whole.prepare(CPU)
+    assert bytes(kept(whole).texts["test"].tolist())[1:] == (tmp_path / "text").read_bytes()
+    with pytest.raises(ValueError, match=r"no train text: task.shares leaves none"):
+        whole.batch("train", 0, 2, 0, CPU)
+    with pytest.raises(ValueError, match=r"shares are 0.5 0.2 0.2; expected three that add up"):
+        replace(task, shares=(0.5, 0.2, 0.2))
+
+
+def test_bytes_have_no_vocabulary_to_choose():
+    with pytest.raises(ValueError, match="bytes are 256 tokens, and vocabulary is 512"):
+        TextFile(vocabulary=512)
+
+
+def test_a_vocabulary_that_a_text_does_not_fill_is_refused(tmp_path):
+    pytest.importorskip("tokenizers")
+    (tmp_path / "text").write_text("one and the same word " * 20)
+    task = TextFile(8, path=str(tmp_path / "text"), tokens="bpe", vocabulary=1000)
+    with pytest.raises(DataError, match=r"has \d+ tokens and task.vocabulary is 1,000; use --task"):
+        task.prepare(CPU, tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"no": "tokenizer"}')
+    task = replace(task, tokenizer=str(tmp_path / "tokenizer.json"))
+    with pytest.raises(DataError, match=r"no tokenizer: .*tokenizer.json"):
+        task.prepare(CPU, tmp_path)
 
 
 # ---------------------------------------------------------------- states that go on

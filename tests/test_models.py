@@ -15,6 +15,8 @@ from surnn.models import SequenceModel, gate_options, make_gate
 from surnn.surrogate import Surrogate
 from surnn.tasks import Output, Tokens, Values
 from surnn.tasks.copying import Copying
+from surnn.tasks.mackey_glass import MackeyGlass
+from surnn.tasks.text_file import TextFile
 
 KINDS = get_args(ModelKind)
 SMALL = ModelConfig(width=32)
@@ -170,6 +172,28 @@ def test_a_convolution_is_a_sum_of_steps():
     assert torch.equal(after, x[4:].transpose(0, 1))
 
 
+def test_a_convolution_of_half_precision_keeps_what_its_state_is_in():
+    """As under autocast: x in bfloat16, the state and the weights in float32."""
+    block, x = Convolution(5, 4), torch.randn(6, 2, 5).bfloat16()
+    whole, state = block(x), block.init_state(2)
+    assert whole.dtype == torch.bfloat16
+    for begin, end in ((0, 2), (2, 6)):
+        y, state = block(x[begin:end], None, state)
+        assert torch.equal(y, whole[begin:end])
+        assert state.dtype == torch.float32
+        assert state.untyped_storage().nbytes() == 4 * state.numel()  # no view of the sequence
+    assert torch.equal(block(x, torch.tensor([6, 6]), block.init_state(2))[1], state)
+
+
+@pytest.mark.parametrize("taps", [2, 4, 33])
+def test_convolutions_begin_small(taps):
+    x = y = torch.randn(200, 2, 50)
+    for _ in range(14):
+        y = Convolution(50, taps)(y)
+    assert torch.corrcoef(torch.stack((x.flatten(), y.flatten())))[0, 1] > 0.3
+    assert y.std() < 4
+
+
 @pytest.mark.parametrize(
     ("how", "function"),
     [("sigmoid", torch.sigmoid), ("gelu", functional.gelu), ("silu", functional.silu)],
@@ -286,6 +310,7 @@ def test_the_threshold_sees_the_input_of_the_whole_stack():
         ({"widths": (8, 8)}, "of block stack, not residual"),
         ({"window": 8}, "model.window is of attention"),
         ({"attention_heads": 2}, "set model.attention_every too"),
+        ({"attention_every": 3}, "3 of 2 layers would be no attention at all"),
         ({"kind": "transformer", "attention_every": 2}, "transformer has no use for it"),
         ({"tied_embedding": True}, "the same vocabulary; leave it out"),
         ({"tied_embedding": True, "given": Values(3)}, "the same vocabulary; leave it out"),
@@ -359,6 +384,29 @@ def run_of(gate=GateConfig(), train=TrainConfig(), **model) -> RunConfig:  # noq
 def test_options_that_would_do_nothing_are_refused(gate, train, kind, message):
     with pytest.raises(ValueError, match=message):
         run_of(GateConfig(**gate), TrainConfig(**train), kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("model", "gate", "message"),
+    [
+        ({"kind": "gru", "half_state": True}, {}, "of train.precision bfloat16: set both"),
+        ({"max_rate": 0.5}, {"kind": "open"}, "leave out model.open_layers and model.max_rate"),
+        ({"open_layers": 1}, {"kind": "open"}, "leave out model.open_layers and model.max_rate"),
+    ],
+)
+def test_options_of_models_that_would_do_nothing_are_refused(model, gate, message):
+    with pytest.raises(ValueError, match=message):
+        run_of(GateConfig(**gate), **model)
+
+
+@pytest.mark.parametrize("task", [TextFile(), MackeyGlass()], ids=["text", "series"])
+def test_who_predicts_what_comes_must_not_read_backwards(task):
+    with pytest.raises(ValueError, match=r"predicts what comes next, and model.bidirectional"):
+        RunConfig(task, ModelConfig(bidirectional=True))
+
+
+def test_states_in_half_precision_reach_the_layer():
+    assert build(kind="gru", half_state=True).blocks[0].mixer.half_state
 
 
 def test_beside_keeps_what_the_other_kind_can_use():

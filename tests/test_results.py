@@ -44,13 +44,13 @@ def test_a_row_is_mean_and_deviation_over_its_seeds(tmp_path, rows):
     assert record["test"] == [0.9, 0.92]
     assert record["update_rate"] == pytest.approx(0.2)
     assert (record["seeds"], record["updates"], record["seconds"]) == ([0, 1], [50] * 2, [12] * 2)
-    assert record["steps_per_second"] == [10 * 64 * 1020] * 2  # but for the evaluation at 40
+    assert record["updates_per_second"] == [10] * 2  # but for the evaluation at 40
     assert record["peak_memory"] == 5 * 10**9
     kept = rows / "copying-1000" / "seed1" / "metrics.jsonl"
     assert kept.read_text() == (runs[1] / "metrics.jsonl").read_text()
     page = results.page(rows)
     assert "**0.9100 ± 0.0141 (2 seeds)**" in page
-    assert "20.0% of steps | 50 of 3,000 updates, 12 s | 653 k | 5.0 GB |" in page
+    assert "20.0% of steps | 50 of 3,000 updates, 12 s | 10 | 5.0 GB |" in page
     assert "copying-1000, seed1, accuracy 0.25 with task.delay 7" in page
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,7 @@ def git(path, *words: str) -> None:
 
 def test_nothing_needs_git(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(versions, "ARCHIVED", "$Format:%H$")
     assert environment()["commit"] is None
 
 
@@ -33,6 +35,7 @@ def test_a_commit_is_of_this_source_and_not_of_a_repository_around_it(tmp_path, 
     inside = tmp_path / "site-packages" / "surnn"
     inside.mkdir(parents=True)
     (inside / "__init__.py").write_text("")
+    monkeypatch.setattr(versions, "ARCHIVED", "$Format:%H$")
     assert commit(inside) is None
     monkeypatch.setattr(versions, "ARCHIVED", "abc")  # as git writes it into an archive
     assert commit(inside) == "abc"
@@ -43,6 +46,24 @@ def test_a_commit_is_of_this_source_and_not_of_a_repository_around_it(tmp_path, 
     assert not found.endswith("+")
     (inside / "__init__.py").write_text("changed")
     assert commit(inside) == found + "+"
+
+
+def test_an_archive_knows_its_commit(tmp_path):
+    root = Path(__file__).parents[1]
+    (tmp_path / "src" / "surnn").mkdir(parents=True)
+    for name in ("src/surnn/versions.py", ".gitattributes"):
+        shutil.copyfile(root / name, tmp_path / name)
+    source = (tmp_path / "src/surnn/versions.py").read_text()
+    source = source.replace(versions.ARCHIVED, "$Format:%H$")  # if this is itself an archive
+    (tmp_path / "src/surnn/versions.py").write_text(source)
+    git(tmp_path, "init")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "all")
+    made = subprocess.run(["git", "archive", "HEAD"], cwd=tmp_path, check=True, capture_output=True)
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert f'ARCHIVED = "{head.stdout.strip()}"'.encode() in made.stdout
 
 
 def test_the_record_says_what_the_run_ran_on(tmp_path, data):

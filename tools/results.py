@@ -76,9 +76,9 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
         trained = [line for line in lines if line["kind"] == "train"]
         if not trained:
             raise SystemExit(f"{seed}: nothing is logged of its training; it was too short")
-        updates.append(trained[-1]["step"])
+        updates.append(max(line["step"] for line in lines))
         seconds.append(trained[-1]["seconds"])
-        speeds.append(speed(trained, config.train.batch * task.steps))
+        speeds.append(speed(trained))
         memory += [line["peak_memory"] for line in trained if "peak_memory" in line]
     model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
     environment = RunFolder.open(seeds[0]).environment()
@@ -89,18 +89,19 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
         "elsewhere": others, "parameters": sum(p.numel() for p in model.parameters()),
         "update_rate": statistics.fmean(rates) if rates else None,
         "updates": updates, "updates_of_the_full_recipe": full.train.steps, "seconds": seconds,
-        "steps_per_second": speeds, "peak_memory": max(memory, default=None),
+        "updates_per_second": speeds, "peak_memory": max(memory, default=None),
         "device": environment["device"], "torch": environment["torch"],
         "commit": environment["commit"] or commit(), "command": environment["command"],
     }  # fmt: skip
 
 
-def speed(trained: list[dict[str, Any]], steps: int) -> float | None:
-    """Steps of sequences that are trained on in a second, of ``steps`` in an update: the median
-    between lines of the log, since some lines have an evaluation before them."""
+def speed(trained: list[dict[str, Any]]) -> float | None:
+    """Updates a second: the median between lines of the log, since some lines have an evaluation
+    before them."""
     found = [
-        (after["step"] - before["step"]) * steps / (after["seconds"] - before["seconds"])
+        (after["step"] - before["step"]) / (after["seconds"] - before["seconds"])
         for before, after in pairwise(trained)
+        if after["seconds"] > before["seconds"]
     ]
     return statistics.median(found) if found else None
 
@@ -117,8 +118,8 @@ def page(rows: Path) -> str:
         "Made by `python tools/results.py write` from the records in `results/rows/`, which hold",
         "each run's configuration, environment, metrics and evaluations. The best weights of",
         "validation, on the test set, once. ± is the standard deviation over seeds. Seconds are of",
-        "training with its evaluations, steps/s those of sequences (tokens, pixels) in training;",
-        "memory is the most that torch had allocated on the GPU.",
+        "training with its evaluations, updates/s without them; memory is the most that",
+        "torch had allocated on the GPU.",
     ]
     for family in dict.fromkeys(recipe().task.name for recipe in RECIPES.values()):
         recipes = [recipe for recipe in RECIPES.values() if recipe().task.name == family]
@@ -131,7 +132,7 @@ def page(rows: Path) -> str:
 
 def head(metric: str) -> list[str]:
     names = ("recipe", "the paper's", "paper", f"{metric}, ours", "parameters", "updates at",
-             "training", "steps/s", "memory", "on", "command")  # fmt: skip
+             "training", "updates/s", "memory", "on", "command")  # fmt: skip
     return [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
 
 
@@ -151,7 +152,7 @@ def line(recipe: Recipe, record: Path, reasons: dict[str, str]) -> str:
     ours = [
         f"**{spread(found['test'])}**", f"{found['parameters']:,}", rate,
         f"{done} updates, {statistics.fmean(found['seconds']):.0f} s",
-        told_speed(found["steps_per_second"]), told_memory(found["peak_memory"]), found["device"],
+        told_speed(found["updates_per_second"]), told_memory(found["peak_memory"]), found["device"],
         f"`{found['command']}`",
     ]  # fmt: skip
     return f"| {recipe.name} | {called} | {theirs} | {' | '.join(ours)} |"
@@ -171,9 +172,9 @@ def notes(record: Path) -> list[str]:
 
 
 def told_speed(speeds: list[float | None]) -> str:
-    """In thousands of steps a second."""
+    """The mean over seeds."""
     known = [one for one in speeds if one is not None]
-    return f"{statistics.fmean(known) / 1000:,.0f} k" if known else ""
+    return f"{statistics.fmean(known):.3g}" if known else ""
 
 
 def told_memory(peak: int | None) -> str:

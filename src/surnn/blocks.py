@@ -190,7 +190,7 @@ class Convolution(nn.Module):
 
     def __init__(self, width: int, taps: int) -> None:
         super().__init__()
-        self.taps = nn.Parameter(0.2 * torch.randn(taps - 1, width))
+        self.taps = nn.Parameter(torch.randn(taps - 1, width) * 0.35 / (taps - 1) ** 0.5)
         """Of the steps before, the latest last; the present one has the weight 1. They begin small
         enough for a dozen such sums in a row to leave features recognisable."""
 
@@ -202,7 +202,7 @@ class Convolution(nn.Module):
             return self._sums(functional.pad(x, (0, 0, 0, 0, kept, 0)))
         seen = torch.cat((state.to(x.dtype).transpose(0, 1), x))
         if lengths is None:
-            after = seen[len(x) :].transpose(0, 1)
+            after = seen[len(x) :].transpose(0, 1).clone()  # a view would keep all steps in memory
         else:
             rows = lengths[:, None] + torch.arange(kept, device=x.device)
             after = seen[rows, torch.arange(len(rows), device=x.device)[:, None]]

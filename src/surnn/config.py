@@ -134,7 +134,7 @@ class ModelConfig:
     drop_path: float = 0.0
     """Share of sequences that skip the last block; less so the earlier ones."""
     convolution: int = 1
-    """Steps, the present one included, that are summed before each block; 1 is none."""
+    """Steps, the present one included, that are summed before each layer's block; 1 is none."""
     attention_every: int | None = None
     """A hybrid: causal attention, with a norm and a residual of its own, after so many blocks."""
     attention_heads: int | None = None
@@ -191,10 +191,7 @@ class ModelConfig:
                 raise ValueError(f"model.{name} is of the triton backend, not {self.backend}")
         if self.tied_dropout and not self.dropout:
             raise ValueError("model.tied_dropout is of model.dropout, which is 0: set both or none")
-        if self.attention_heads is not None and self.attention_every is None:
-            raise ValueError("model.attention_heads is of a hybrid: set model.attention_every too")
-        if self.window is not None and not self.attends:
-            raise ValueError("model.window is of attention: of a transformer or attention_every")
+        self._check_attention()
         if self.skip_drive is not None and self.backend != "onepass":
             raise ValueError("model.skip_drive is of model.backend onepass")
         if self.widths is not None and ("layers" in chosen or "width" in chosen):
@@ -208,6 +205,17 @@ class ModelConfig:
                 f"{self.open_layers}: use fewer, or --gate.kind open"
             )
         _share(self, "model", "dropout", "drop_path")
+
+    def _check_attention(self) -> None:
+        if self.attention_heads is not None and self.attention_every is None:
+            raise ValueError("model.attention_heads is of a hybrid: set model.attention_every too")
+        if self.attention_every is not None and self.attention_every > self.layers:
+            raise ValueError(
+                f"model.attention_every {self.attention_every} of {self.layers} layers would be no "
+                "attention at all: use at most as many"
+            )
+        if self.window is not None and not self.attends:
+            raise ValueError("model.window is of attention: of a transformer or attention_every")
 
     @property
     def form(self) -> str:
@@ -295,7 +303,7 @@ class TrainConfig:
     anneal: tuple[float, float] | None = None
     """Shares of the updates between which sampled gates harden."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16: autocast, on a GPU; gates and states stay float32."""
+    """bfloat16: autocast, on a GPU; gates stay float32, and states (but see model.half_state)."""
     tf32: bool = True
     """float32 products in TF32 on a GPU, a thousandth coarser and several times faster; in
     evaluations too."""
@@ -361,6 +369,18 @@ class RunConfig:
             raise ValueError(
                 f"model.pool is for one prediction a sequence, and {self.task.name} wants one at "
                 "each step: leave it out"
+            )
+        if self.model.bidirectional and self.task.looks_ahead:
+            raise ValueError(
+                f"{self.task.name} predicts what comes next, and model.bidirectional would have "
+                "read it: leave it out"
+            )
+        if self.model.half_state and train.precision != "bfloat16":
+            raise ValueError("model.half_state is of train.precision bfloat16: set both or none")
+        if gate.kind == "open" and (self.model.open_layers or self.model.max_rate is not None):
+            raise ValueError(
+                "gate.kind open has all layers open, at all steps: leave out model.open_layers and "
+                "model.max_rate"
             )
         if train.rate_penalty and gate.target_rate is None:
             raise ValueError("train.rate_penalty pulls towards gate.target_rate: set both")

@@ -3,7 +3,7 @@
 All but bidirectional layers stream: ``init_state``, then ``step`` by step, with the prediction so
 far; or, of models that predict at each step, in parts: ``y, state = model(x, state=state)``.
 Under autocast, what goes from block to block is as the encoder gives it: bfloat16 for values,
-float32 for tokens; gates, states and norms are float32.
+float32 for tokens; gates, states (unless ``half_state``) and norms are float32.
 """
 
 import inspect

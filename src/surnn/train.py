@@ -20,7 +20,7 @@ from .evaluate import evaluate, float32_products
 from .graphs import Ahead
 from .models import SequenceModel
 from .runs import RunError, RunFolder, config_to_dict
-from .schedule import time_used
+from .schedule import RESERVE, time_used
 from .signals import Signals
 from .tasks.base import Batch, Task
 from .update import Reading, Updater
@@ -127,6 +127,7 @@ class Trainer:
             with self.world.failing_together():
                 if self.world.first == turn:
                     self.task.prepare(self.device, data)
+        self._make_batch(0)  # what is wrong with its size is better said now
         found = {name: find(name, data) for name in self.task.needs}
         self.data = {k: str(v.folder.resolve()) for k, v in found.items() if v is not None}
 
@@ -179,6 +180,8 @@ class Trainer:
                 if self.step > 0 and self.step % train.checkpoint_every == 0:
                     self.save()
                 self._update()
+            if self.step > max(self.logged, self._session[0]):
+                self._log()
             if self.evaluated < self.step and not self.interrupted:
                 result = self._evaluate() or result  # a run without a number is none
             self.save()
@@ -219,7 +222,9 @@ class Trainer:
 
     def _may_evaluate_on(self) -> bool:
         minutes = self.config.train.minutes
-        late = minutes is not None and time.perf_counter() - self._begin > 60 * minutes
+        elapsed = time.perf_counter() - self._begin
+        # A little over time is better than a number of a part of the set, and its weights dropped.
+        late = minutes is not None and elapsed > (1 + RESERVE) * 60 * minutes
         code = INTERRUPTED if self._signals.came else ENOUGH if late else GO_ON
         (code,) = self.world.largest(code)
         self.interrupted = self.interrupted or code == INTERRUPTED

@@ -17,8 +17,8 @@ def version(package: str) -> str | None:
 
 
 def commit(here: Path = Path(__file__).parent) -> str | None:
-    """The commit of this source, with a + if it was changed since; None where nothing says so: in
-    neither a checkout nor an archive."""
+    """The commit of this source, with a + if a checkout was changed since; of an archive, the
+    commit that it was made of. None in neither."""
 
     def git(*words: str) -> str:
         done = subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True)

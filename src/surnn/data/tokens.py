@@ -92,9 +92,15 @@ def learned(text: str, vocabulary: int) -> str:
 
 def load(tokenizer: str, vocabulary: int) -> Any:
     """A ``tokenizers.Tokenizer`` from its file's text."""
-    coder = package().Tokenizer.from_str(tokenizer)
+    try:
+        coder = package().Tokenizer.from_str(tokenizer)
+    except Exception as error:  # tokenizers raises no other
+        raise DataError(
+            f"no tokenizer: {error}; expected the text of a tokenizer.json, as Hugging Face's "
+            "tokenizers write them"
+        ) from error
     count = coder.get_vocab_size()
-    if count > vocabulary:
+    if count != vocabulary:
         raise DataError(
             f"the tokenizer has {count:,} tokens and task.vocabulary is {vocabulary:,}; use "
             f"--task.vocabulary {count}"

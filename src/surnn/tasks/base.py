@@ -97,6 +97,8 @@ class Task(ABC):
     """The paper's numbers for the metric, by model."""
     kinds: ClassVar[tuple[str, ...]] = ()
     """Names of the kinds of token that :attr:`Batch.kinds` counts."""
+    looks_ahead: ClassVar[bool] = False
+    """Whether targets are inputs still to come: who reads backwards would have seen them."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Data sets, as :mod:`surnn.data` calls them; empty for generated tasks."""
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,7 +33,8 @@ class Language(Task):
 
     A sequence is ``context`` tokens, its target the same one token on. Training windows lie end to
     end and come in random order; after the first epoch each epoch cuts them at other places, so
-    that no token always comes at the same step of a clock. Those of validation and test lie end to
+    that no token always comes at the same step of a clock (the last window then ends with the text,
+    and overlaps the one before it). Those of validation and test lie end to
     end (or overlap) from the split's first token to its last, so that every token is predicted
     once; the last window is shorter and padded. Models start each window from nothing.
 
@@ -48,6 +49,7 @@ class Language(Task):
             already: they are read, and not counted. So every token has so many before it.
     """
 
+    looks_ahead: ClassVar[bool] = True
     context: int = 1024
     streams: bool = False
     overlap: int = 0
@@ -88,14 +90,14 @@ class Language(Task):
 
     def size(self, split: Split) -> int:
         """Windows. As streams: so many batches of n as n streams have windows, times n."""
-        targets = len(kept(self).texts[split]) - 1
+        targets = len(self._text(split)) - 1
         if split == "train":
             return targets // self.context
         stride = self.context - self.overlap
         return 1 + max(0, -(-(targets - self.context) // stride))
 
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
-        text = kept(self).texts[split]
+        text = self._text(split)
         targets = len(text) - 1
         fresh = None
         if self.streams:
@@ -129,6 +131,12 @@ class Language(Task):
         if not counted.all():
             target = target.masked_fill(~counted.to(device), IGNORED)
         return Batch(x, target, lengths, fresh=fresh)
+
+    def _text(self, split: Split) -> Tensor:
+        texts = kept(self).texts
+        if split not in texts:
+            raise ValueError(f"there is no {split} text: task.shares leaves none for it")
+        return texts[split]
 
     def _shift(self, epoch: int, seed: int) -> int:
         """Where an epoch's first training window begins."""

@@ -104,6 +104,7 @@ class MackeyGlass(Task):
     control: Control = "forecast"
 
     name: ClassVar[str] = "mackey_glass"
+    looks_ahead: ClassVar[bool] = True
     metric: ClassVar[str] = "mse"
     higher_is_better: ClassVar[bool] = False
     # The paper prints a figure only, no numbers.

@@ -3,14 +3,15 @@
 import hashlib
 import json
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from .base import Batch, Score
-from .tokenized import Tokenized, TokenKind
+from .base import Batch, Score, Split
+from .tokenized import SPLITS, Tokenized, TokenKind
 
 SHORTEST = 100
 """Bytes of which 5 % are two and more, even if a split's end must go past a letter's."""
@@ -22,20 +23,29 @@ ON_RECORD = "text.json"
 class TextFile(Tokenized):
     """Any file: its first 90 % to train on, 5 % each for validation and test. Bits per byte.
 
-    Beside them the perplexity of tokens and words. Windows and streams: see
-    :class:`~surnn.tasks.language.Language`; tokens: :class:`~surnn.tasks.tokenized.Tokenized`.
+    Beside them the perplexity of tokens and words.
 
     Args:
         path: the file; also looked for in the folder of --data.
+        shares: of the file, for training, validation and test; 0 0 1 evaluates on all of it.
     """
 
     tokens: TokenKind = "bytes"
     vocabulary: int = 4096
     path: str = ""
+    shares: tuple[float, float, float] = (0.9, 0.05, 0.05)
 
     name: ClassVar[str] = "text_file"
     metric: ClassVar[str] = "bits per byte"
     higher_is_better: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if min(self.shares) < 0 or abs(sum(self.shares) - 1) > 1e-6:
+            raise ValueError(
+                f"shares are {' '.join(f'{share:g}' for share in self.shares)}; expected three "
+                "that add up to 1, such as 0.9 0.05 0.05"
+            )
 
     def prepare(self, device: torch.device, data: Path | None = None) -> None:
         if not self.path:
@@ -54,9 +64,14 @@ class TextFile(Tokenized):
                 f"least {SHORTEST} to split, and about {least:,} to train on windows of "
                 f"task.context {self.context}"
             )
-        train, valid = (_whole_letters(text, int(share * len(text))) for share in (0.9, 0.95))
-        splits = {"train": text[:train], "valid": text[train:valid], "test": text[valid:]}
-        self._keep(splits, device, data)  # type: ignore[arg-type] (these are the splits)
+        until = [round(share * len(text)) for share in accumulate(self.shares)]
+        ends = [_whole_letters(text, end) for end in until]
+        splits: dict[Split, bytes] = {
+            split: text[begin:end]
+            for split, share, begin, end in zip(SPLITS, self.shares, (0, *ends), ends, strict=False)
+            if share > 0
+        }
+        self._keep(splits, device, data)
         about = {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
         object.__setattr__(self, "_about", about)
 

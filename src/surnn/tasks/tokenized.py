@@ -13,6 +13,7 @@ from .language import BYTES, Corpus, Language, spelling
 from .stored import check_choice, keep, kept
 
 TokenKind = Literal["bytes", "bpe"]
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class Tokenized(Language):
         if self.vocabulary < 257:
             raise ValueError(
                 f"vocabulary is {self.vocabulary}; expected at least 257, for all bytes and an end"
+            )
+        if self.tokens == "bytes" and self.vocabulary != type(self).vocabulary:
+            raise ValueError(
+                f"bytes are 256 tokens, and vocabulary is {self.vocabulary}; expected tokens 'bpe' "
+                "with one"
             )
         if self.tokens == "bytes" and self.tokenizer:
             raise ValueError("bytes need no tokenizer; expected tokens 'bpe' with one")
@@ -69,7 +75,6 @@ class Tokenized(Language):
             written, tokens = encoded(texts, self.vocabulary, self.tokenizer, data)
             spelled = spelling_of(load(written, self.vocabulary))
             written = {"tokenizer.json": written}
-        spelled += [None] * (self.vocabulary_size - len(spelled))
         on_device: dict[Split, Tensor] = {
             s: torch.from_numpy(tokens[s].copy()).to(device) for s in texts
         }

@@ -7,10 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .base import Batch, Score, Split
-from .tokenized import Tokenized
-
-SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+from .base import Batch, Score
+from .tokenized import SPLITS, Tokenized
 
 
 @dataclass(frozen=True)
