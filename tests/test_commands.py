@@ -218,6 +218,8 @@ def test_another_kind_drops_the_defaults_it_has_no_use_for():
     assert other.gate == GateConfig("ssm", rate=0.3, target_rate=0.02)
     assert other.train == config.train
     assert with_kinds(config, ["--model.kind", "gru"]) == config.beside("gru")
+    roomy = replace(config, model=replace(config.model, max_rate=0.5))
+    assert with_kinds(roomy, ["--gate.kind", "open"]).model.max_rate is None
 
 
 # ---------------------------------------------------------------------------- mistakes
@@ -233,6 +235,7 @@ def test_another_kind_drops_the_defaults_it_has_no_use_for():
         (["train", "copyin"], "did you mean 'copying'?"),
         (["train", "chess"], "see surnn list tasks"),
         (["train", "copying", "--gate.kind", "rythm"], "did you mean 'rhythm'?"),
+        (["train", "copying", "--model.kind", "gru", "--gate.kind", "input"], "gru has no gates"),
         (["train", "copying", "--model.kind=su-gru"], "did you mean 'sugru'?"),
         (["train", "copying", "--model.kind", "gru", "--gate.rate", "0.2"], "no use for gate.rate"),
         (["train", "copying", "--gate.target-rate", "0.1"], "train.rate_penalty: set both"),

@@ -34,7 +34,10 @@ def parse(
     import tyro  # noqa: PLC0415 (slow to import)
 
     flags = spelled_out(flags)
-    made = with_kinds(defaults, flags)
+    try:
+        made = with_kinds(defaults, flags)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
     extra = {
         "out": (Path | None, None, "new folder for the run (default: runs/NAME/TIME)."),
         "data": (Path | None, None, "folder with data sets, looked in first."),
@@ -149,7 +152,10 @@ def _with_gate(config: RunConfig, kind: Any) -> RunConfig:
         rate_penalty=0.0 if gate.target_rate is None else config.train.rate_penalty,
         gate_learning_rate=config.train.gate_learning_rate if gate.learned else None,
     )
-    return dataclasses.replace(config, gate=gate, train=train)
+    model = config.model
+    if kind == "open":
+        model = dataclasses.replace(model, open_layers=0, max_rate=None)
+    return dataclasses.replace(config, model=model, gate=gate, train=train)
 
 
 def _one_of(what: str, name: str, known: tuple[str, ...]) -> Any:
