@@ -315,6 +315,15 @@ def test_an_evaluation_that_is_cut_says_so_and_does_not_count_as_the_best(tmp_pa
     assert run.folder.load("best")[1]["step"] == 2
 
 
+@pytest.mark.parametrize(("batches", "said"), [(2, "16/1000"), (None, None)])
+def test_an_evaluation_on_a_part_of_the_set_says_so(batches, said, monkeypatch):
+    run, shown = trainer(evaluation_batches=batches), []
+    updates(run, 1)
+    monkeypatch.setattr(run.reporter, "update", lambda step, values: shown.append(values))
+    run._evaluate()
+    assert shown[-1].get("sequences") == said
+
+
 def test_the_last_evaluation_is_cut_at_the_end_of_the_time(monkeypatch):
     run = trainer(steps=100_000, minutes=0.5 / 60, evaluate_every=100_000, evaluation_batches=None)
     original = Copying.score

@@ -284,8 +284,10 @@ class Trainer:
         value = found[self.task.metric]
         self.evaluated = self.step
         shown = {f"valid {self.task.metric}": value}
-        if "of" in found:  # the time is over; a part of the set compares with no other evaluation
-            shown["sequences"] = f"{found['sequences']}/{found['of']}"
+        size = self.task.size("valid")
+        if size is not None and found["sequences"] < size:
+            shown["sequences"] = f"{found['sequences']}/{size}"
+        if "of" in found:  # the time is over; such a part compares with no other evaluation
             if self.best is None:
                 self._save_best(value)
         else:
