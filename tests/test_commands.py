@@ -1,24 +1,18 @@
 """The command line from end to end, on tiny runs."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 import torch
 
-from surnn import cli
 from surnn.cli import main
-from surnn.commands import lists, show, tables
-from surnn.commands.configure import override, spelled_out, value_of, with_kinds
-from surnn.config import GateConfig, ModelConfig, TrainConfig
+from surnn.commands.configure import spelled_out, value_of, with_kinds
+from surnn.config import GateConfig
 from surnn.models import SequenceModel
 from surnn.recipes import RECIPES
 from surnn.runs import RunFolder
-from surnn.tasks import TASKS
 
 SIZES = [
     *("--task.delay", "5", "--model.width", "16", "--model.layers", "1"),
@@ -79,6 +73,15 @@ def test_what_fails_before_training_leaves_no_folder(tmp_path, capsys, monkeypat
     assert main(arguments) == 2
     assert "surnn data get mnist" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_a_batch_that_cannot_be_made_leaves_no_folder(tmp_path, capsys):
+    (tmp_path / "text").write_text("a few words " * 20)
+    sizes = ["--task.context", "16", "--train.batch", "500", "--train.device", "cpu"]
+    out = ["--task.path", str(tmp_path / "text"), "--out", str(tmp_path / "run")]
+    assert main(["train", "text_file", *sizes, *out]) == 2
+    assert "a batch of 500 is more than the 13 training sequences" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_is_not_overwritten(run, capsys):
@@ -206,6 +209,26 @@ def test_a_task_of_other_shapes_is_refused(tmp_path, capsys):
     assert "trained for Output(size=1, " in message
 
 
+@pytest.mark.parametrize(
+    ("command", "group", "told"),
+    [
+        ("eval", "task", "--task.delay INT steps from the last symbol to the signal. (default: 5)"),
+        ("resume", "train", "--train.steps INT Updates in all. (default: 4)"),
+    ],
+)
+def test_help_knows_the_runs_options(command, group, told, run, capsys):
+    for words, listed in (([], False), ([str(run)], True)):
+        with pytest.raises(SystemExit) as ended:
+            main([command, *words, "--help"])
+        assert ended.value.code == 0
+        text = " ".join(capsys.readouterr().out.replace("│", "").split())
+        assert "--checkpoint" in text
+        assert (told in text) == listed
+        assert (f"surnn {command} RUN --help lists every --{group}. option" in text) != listed
+    assert main([command, "nowhere", "--help"]) == 2
+    assert "there is no folder nowhere" in capsys.readouterr().err
+
+
 # ---------------------------------------------------------------------------- recipes
 
 
@@ -287,165 +310,3 @@ def test_values_before_they_are_parsed():
         "--train.learning-rate=1",
         "--train.lrx",
     ]
-
-
-# ---------------------------------------------------------------------------- what is shown
-
-
-@pytest.mark.parametrize("what", ["tasks", "recipes", "models", "cells", "gates"])
-def test_tables(what, capsys):
-    assert main(["list", what]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    names = {"tasks": TASKS, "recipes": RECIPES}.get(what, ())
-    assert all(any(line.strip().startswith(name) for line in lines) for name in names)
-    assert len(lines) > 8
-
-
-@pytest.mark.parametrize("columns", [60, 45, None])
-def test_tables_crop_nothing(columns, capsys, monkeypatch):
-    """Neither in a narrow terminal nor in a pipe, which has no width."""
-    if columns is not None:
-        monkeypatch.setenv("COLUMNS", str(columns))
-        monkeypatch.setenv("FORCE_COLOR", "1")
-    name, words, long_word = "a-name-of-some-length", "words that say what it is", "Q" * 40
-    tables.show(("name", "what", "more"), [("b", "", ""), (name, words, long_word)])
-    shown = capsys.readouterr().out
-    assert f" {name} " in shown
-    assert all(word in shown for word in words.split())
-    assert shown.count("Q") == 40
-    assert (long_word in shown) == (columns is None)
-
-
-@pytest.mark.parametrize("what", ["gates", "cells", "models", "tasks"])
-def test_every_row_says_something_of_its_own(what):
-    texts = [row[-1] for row in lists.TABLES[what]()[1]]
-    assert len(set(texts)) == len(texts)
-    assert all(text.count("(") == text.count(")") for text in texts), "a sentence is cut"
-
-
-def test_all_names(capsys):
-    assert main(["list"]) == 0
-    out = capsys.readouterr().out
-    assert all(f"  {word}\n" in out for word in ("copying", "psmnist-stepwise", "rhythm", "sugru"))
-
-
-def test_recipes_show_the_papers_number(capsys):
-    assert main(["list", "recipes", "psmnist-stepwise-table"]) == 0
-    row = capsys.readouterr().out.split("\n")[3].split()
-    assert row[:4] == ["psmnist-stepwise-table", "psmnist", "sugru", "2x256"]
-    assert row[4:] == ["0.1325", "Table", "A1(a)", "su-GRU(learnable", "N*T)"]
-
-
-@pytest.mark.parametrize("kind", [GateConfig, ModelConfig, TrainConfig])
-def test_every_field_has_a_flag_with_help(kind, capsys):
-    group = kind.__name__.removesuffix("Config").lower()
-    with pytest.raises(SystemExit):
-        override("surnn", group, ["--help"], kind())
-    text = " ".join(capsys.readouterr().out.replace("│", "").split())
-    flags = [f"--{group}.{f.name.replace('_', '-')}" for f in fields(kind)]
-    for flag, following in zip(flags, [*flags[1:], "╰"], strict=True):
-        told = text.split(f"{flag}", 1)[1].split(following, 1)[0].split("(default")[0]
-        assert len(told.split()) > 2, f"{flag} has no help: {told!r}"
-
-
-@pytest.mark.parametrize(
-    ("command", "group", "told"),
-    [
-        ("eval", "task", "--task.delay INT steps from the last symbol to the signal. (default: 5)"),
-        ("resume", "train", "--train.steps INT Updates in all. (default: 4)"),
-    ],
-)
-def test_help_knows_the_runs_options(command, group, told, run, capsys):
-    for words, listed in (([], False), ([str(run)], True)):
-        with pytest.raises(SystemExit) as ended:
-            main([command, *words, "--help"])
-        assert ended.value.code == 0
-        text = " ".join(capsys.readouterr().out.replace("│", "").split())
-        assert "--checkpoint" in text
-        assert (told in text) == listed
-        assert (f"surnn {command} RUN --help lists every --{group}. option" in text) != listed
-    assert main([command, "nowhere", "--help"]) == 2
-    assert "there is no folder nowhere" in capsys.readouterr().err
-
-
-TALKATIVE = """
-import sys, types, surnn.cli as cli
-sys.modules["talk"] = talk = types.ModuleType("talk")
-talk.HELP, talk.add_arguments, talk.run = "", lambda parser: None, lambda _: print("word")
-cli.COMMANDS = {"talk": "talk"}
-sys.exit(cli.main(["talk"]))
-"""
-
-
-def test_a_pipe_that_nobody_reads_is_no_error():
-    """surnn list | true"""
-    reader, writer = os.pipe()
-    os.close(reader)
-    command = [sys.executable, "-c", TALKATIVE]
-    found = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
-    os.close(writer)
-    assert (found.stderr, found.returncode) == (b"", 141)
-
-
-def test_an_interrupt_is_silent(monkeypatch, capsys):
-    def interrupt():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli, "build_parser", interrupt)
-    assert main(["list"]) == 130
-    assert capsys.readouterr().err == ""
-
-
-def test_help_does_not_wait_for_torch():
-    code = (
-        "import sys, surnn.cli; surnn.cli.build_parser(); "
-        "sys.exit(bool({'torch', 'tyro', 'rich', 'numpy'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_time_left_heeds_the_budget(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(show.time, "perf_counter", lambda: now[0])
-    free = show.Pace(TrainConfig(steps=1000), 0, 0.0)
-    hurried = show.Pace(TrainConfig(steps=1000, minutes=10), 0, 300.0)
-    now[0] = 10.0
-    assert free.told(10) == "1/s, 16 min 30 s left"
-    assert hurried.told(10) == "1/s, 4 min 50 s left"
-
-
-def test_plain_lines_come_now_and_then(monkeypatch, capsys):
-    now = [100.0]
-    monkeypatch.setattr(show.time, "perf_counter", lambda: now[0])
-    lines = show.PlainReporter(show.Pace(TrainConfig(steps=100), 0, 0.0))
-    for step in range(10, 101, 10):
-        now[0] += 0.5
-        lines.update(step, {"loss": 1.0, "update_rate": [0.1, 0.3], "seconds": 1.0})
-    lines.update(100, {"valid accuracy": 0.5})
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == "update 10/100  loss 1  updates 20.0%  20/s, 4 s left"
-    assert [line.split()[1] for line in told] == [
-        "10/100",
-        "50/100",
-        "90/100",
-        "100/100",
-        "100/100",
-    ]
-    assert told[-1] == "update 100/100  valid accuracy 0.5"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.4, "0 s"), (59.4, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (float("inf"), "?")],
-)
-def test_durations(seconds, text):
-    assert show.duration(seconds) == text
-
-
-def test_a_task_alone_is_enough(monkeypatch):
-    """All else has defaults."""
-    started = []
-    monkeypatch.setattr("surnn.commands.train.start", lambda *given: started.append(given))
-    for words in (["train", "copying"], ["reproduce", "copying-1000"]):
-        main(words)
-    assert [name for name, *_ in started] == ["copying", "copying-1000"]

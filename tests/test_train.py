@@ -315,6 +315,24 @@ def test_an_evaluation_that_is_cut_says_so_and_does_not_count_as_the_best(tmp_pa
     assert run.folder.load("best")[1]["step"] == 2
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_the_last_updates_are_told_if_a_run_is_over(tmp_path, monkeypatch, interrupted):
+    """At the end of its time; one that a signal ends goes on later, and tells then as ever."""
+    run = trainer(tmp_path / "run", steps=10**6, minutes=1.0, log_every=10**6, evaluate_every=10**6)
+    update, why = run._update, "SIGTERM" if interrupted else None
+
+    def last() -> None:
+        update()
+        if run.step == 3:
+            run._signals.came, run._begin = why, run._begin - (0 if interrupted else 60)
+
+    monkeypatch.setattr(run, "_update", last)
+    run.fit()
+    assert run.interrupted == interrupted
+    lines = [(line["kind"], line["step"]) for line in run.folder.metrics()]
+    assert lines == ([] if interrupted else [("train", 3), ("valid", 3)])
+
+
 @pytest.mark.parametrize(("batches", "said"), [(2, "16/1000"), (None, None)])
 def test_an_evaluation_on_a_part_of_the_set_says_so(batches, said, monkeypatch):
     run, shown = trainer(evaluation_batches=batches), []

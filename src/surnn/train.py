@@ -180,10 +180,11 @@ class Trainer:
                 if self.step > 0 and self.step % train.checkpoint_every == 0:
                     self.save()
                 self._update()
-            if self.step > max(self.logged, self._session[0]):
-                self._log()
-            if self.evaluated < self.step and not self.interrupted:
-                result = self._evaluate() or result  # a run without a number is none
+            if not self.interrupted:  # one that is will go on, and tell then
+                if self.step > max(self.logged, self._session[0]):
+                    self._log()
+                if self.evaluated < self.step:
+                    result = self._evaluate() or result  # a run without a number is none
             self.save()
         if why is not None:
             self.reporter.message(f"stopped at update {self.step}: {why}")
