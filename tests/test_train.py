@@ -342,6 +342,13 @@ def test_an_evaluation_on_a_part_of_the_set_says_so(batches, said, monkeypatch):
     assert shown[-1].get("sequences") == said
 
 
+@pytest.mark.parametrize(("share", "goes_on"), [(0.9, True), (1.02, True), (1.2, False)])
+def test_the_last_evaluation_may_take_a_little_longer(share, goes_on):
+    run = trainer(minutes=1.0)
+    run._begin = time.perf_counter() - share * 60
+    assert run._may_evaluate_on() == goes_on
+
+
 def test_the_last_evaluation_is_cut_at_the_end_of_the_time(monkeypatch):
     run = trainer(steps=100_000, minutes=0.5 / 60, evaluate_every=100_000, evaluation_batches=None)
     original = Copying.score
