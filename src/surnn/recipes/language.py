@@ -60,7 +60,8 @@ def enwik8_hybrid() -> RunConfig:
 @recipe()
 def enwik8_transformer() -> RunConfig:
     """The same with attention only."""
-    return enwik8_sugru().beside("transformer", heads=8, feedforward=2048, convolution=1)
+    sizes = {"heads": 8, "feedforward": 2048, "convolution": 1, "dropout": 0.1}
+    return enwik8_sugru().beside("transformer", **sizes)
 
 
 @recipe()
