@@ -53,7 +53,7 @@ def enwik8_sugru_input() -> RunConfig:
 @recipe()
 def enwik8_hybrid() -> RunConfig:
     """The same with clock gates, and attention after every second block."""
-    model = replace(BYTES, layers=12, attention_every=2, attention_heads=8)
+    model = replace(BYTES, layers=12, attention_every=2, attention_heads=8, dropout=0.1)
     return at_once(RunConfig(Enwik8(), model, CLOCK, BRIEF))
 
 
