@@ -257,6 +257,12 @@ def test_labels_tell_runs_apart(runs, tmp_path):
     assert labels(runs["sugru"], longer)[0] == ["SuGRU, delay 10", "SuGRU, delay 20"]
     sparse = train(tmp_path / "sparse", Copying(delay=10), gate=replace(FIXED, rate=0.1))
     assert labels(runs["sugru"], sparse)[0] == ["SuGRU, rate 0.3", "SuGRU, rate 0.1"]
+    rows = Path(__file__).parent.parent / "results" / "rows"  # which differ in a dozen options
+    names = ("sugru", "sugru-input", "hybrid", "transformer")
+    assert labels(*(rows / f"enwik8-{name}" / "seed0" for name in names))[0] == [
+        "SuGRU, rhythm gates", "SuGRU, input gates", "SuGRU, rhythm gates, attention every 2",
+        "Transformer",
+    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------------------- the command

@@ -76,10 +76,11 @@ FIGURES = {
     "attractors": ("attractors", ("chaos-sugru", "chaos-gru")),
     "trade-offs": ("trade-offs", ONE),
 }
+LANGUAGE = ("gru", "sugru", "sugru-input", "transformer", "hybrid")
 MEASURED = {
     "run-time": ("gpu_bench",),
     "latency": ("engine_bench",),
-    "wall-clock": ("rows/enwik8-sugru/seed0", "rows/enwik8-gru/seed0"),
+    "wall-clock": tuple(f"rows/enwik8-{name}/seed0" for name in LANGUAGE),
 }
 """Figures of results that are kept in results/."""
 

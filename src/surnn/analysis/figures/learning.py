@@ -59,7 +59,7 @@ def wall_clock(subjects: Sequence[Subject], _example: int) -> "Figure":
     tasks: dict[str, list[Subject]] = {}
     for subject in subjects:
         tasks.setdefault(subject.options["task.name"], []).append(subject)
-    figure = new_figure(1.6 + 3.0 * len(tasks), 3.3)
+    figure = new_figure(1.6 + 4.0 * len(tasks), 4.0)
     panels = figure.subplots(1, len(tasks), squeeze=False)[0]
     for axes, (name, some) in zip(panels, tasks.items(), strict=True):
         name_all(some, seeds_together=True)
@@ -72,11 +72,13 @@ def wall_clock(subjects: Sequence[Subject], _example: int) -> "Figure":
         axes.set_title(name)
         axes.set_xlabel("seconds of training")
         axes.set_ylabel(f"validation {metric}")
-        axes.set_xscale("log")
+        axes.set_xscale("log", subs=())
+        low, high = axes.get_xlim()
+        ticks = [d * 10.0**e for e in range(-3, 8) for d in (1, 2, 5)]
+        axes.set_xticks([tick for tick in ticks if low <= tick <= high])
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_minor_formatter("{x:g}")
         open_axes(axes)
-        axes.legend()
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     return figure
 
 

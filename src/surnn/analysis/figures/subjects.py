@@ -144,7 +144,7 @@ def one_size(subjects: Sequence[Subject]) -> None:
 
 
 def name_all(subjects: Sequence[Subject], *but: str, seeds_together: bool = False) -> None:
-    """Label runs by what tells them apart: kind, options of the task, and others if need be.
+    """Label runs by what tells them apart: kind, options of the task, and no more than are needed.
 
     Options in ``but`` do not count, nor do seeds. Runs that differ in nothing else have their
     folders' names beside; or, with ``seeds_together``, one label if no seed is there twice.
@@ -156,14 +156,12 @@ def name_all(subjects: Sequence[Subject], *but: str, seeds_together: bool = Fals
         and len({repr(subject.options[name]) for subject in subjects}) > 1
     ]  # fmt: skip
     named = [name for name in different if name.startswith("task.")]
-    for part in ("model.", "gate.", "train."):
-        _label(subjects, named)
-        alike = groups(subjects).values()
-        named += [
-            name for name in different if name.startswith(part)
-            and any(len({repr(s.options[name]) for s in same}) > 1 for same in alike)
-        ]  # fmt: skip
     _label(subjects, named)
+    for name in sorted(set(different) - set(named), key=_order):
+        alike = groups(subjects).values()
+        if any(len({repr(s.options[name]) for s in same}) > 1 for same in alike):
+            named.append(name)
+            _label(subjects, named)
     for same in groups(subjects).values():
         seeds = {subject.options["train.seed"] for subject in same}
         if len(same) > 1 and not (seeds_together and len(seeds) == len(same)):
@@ -179,15 +177,41 @@ def groups(subjects: Sequence[Subject]) -> dict[str, list[Subject]]:
     return found
 
 
+def _order(name: str) -> tuple[int, str]:
+    """What says most about a run comes first, and how it is computed last."""
+    if name in ("gate.kind", "model.attention_every"):
+        return 0, name
+    if name in ("model.max_rate", "model.backend", "model.recompute"):
+        return 4, name
+    return 1 + ("model", "gate", "train").index(name.partition(".")[0]), name
+
+
 def _label(subjects: Sequence[Subject], names: Sequence[str]) -> None:
+    """Kind and options; of kinds that are there once with one task, no more."""
+    tasks = [name for name in names if name.startswith("task.")]
     for subject in subjects:
-        told = [_told(name, subject.options[name]) for name in names]
-        subject.label = ", ".join((subject.kind, *told))
+        rivals = [
+            s for s in subjects
+            if s.kind == subject.kind and all(s.options[n] == subject.options[n] for n in tasks)
+        ]  # fmt: skip
+        told = [
+            _told(name, subject.options[name]) for name in names
+            if name in tasks or len({repr(s.options[name]) for s in rivals}) > 1
+        ]  # fmt: skip
+        subject.label = ", ".join((subject.kind, *filter(None, told)))
 
 
 def _told(name: str, value: Any) -> str:
+    """An option and its value; nothing of one that is off."""
+    if value is None or value is False:
+        return ""
     short = f"{value:g}" if isinstance(value, float) else str(value)
-    return short if name == "task.name" else f"{name.rpartition('.')[2].replace('_', ' ')} {short}"
+    if name == "task.name":
+        return short
+    if name == "gate.kind":
+        return f"{short} gates"
+    words = name.rpartition(".")[2].replace("_", " ")
+    return words if value is True else f"{words} {short}"
 
 
 def timed(call: Callable[[], Any]) -> float:
