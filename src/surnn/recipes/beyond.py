@@ -1,11 +1,15 @@
-"""Past the paper: real streams in which information is rare."""
+"""Past the paper: real streams in which information is rare.
+
+Rows named by a rate have gates that see the input, pulled to that share of updates.
+"""
 
 from dataclasses import replace
+from functools import partial
 
 from ..config import GateConfig, ModelConfig, RunConfig
 from ..tasks.ecg import EcgBeats
 from ..tasks.spoken_digits import SpokenDigits
-from .base import CLOCK, epochs, recipe
+from .base import CLOCK, add, epochs, recipe
 
 SELECTIVE = GateConfig("input", rate=0.3, target_rate=0.1)
 """Sees the input; needs a rate penalty in training."""
@@ -15,7 +19,7 @@ SELECTIVE = GateConfig("input", rate=0.3, target_rate=0.1)
 def ecg() -> RunConfig:
     """Beats in electrocardiograms, step by step; gates that see the signal."""
     model = ModelConfig(layers=3, width=128, dropout=0.1)
-    train = epochs(100, 2_686, 32, rate_penalty=0.1, anneal=(0.5, 0.75))
+    train = epochs(100, 2_686, 32, rate_penalty=0.1, anneal=(0.5, 0.75), cuda_graph=True)
     return RunConfig(EcgBeats(), model, SELECTIVE, train)
 
 
@@ -37,7 +41,7 @@ def ecg_gru() -> RunConfig:
 def spoken_digits() -> RunConfig:
     """A spoken digit somewhere in four seconds of noise; gates that hear it."""
     model = ModelConfig(layers=3, width=128, dropout=0.2, pool="mean")
-    train = epochs(100, 2_400, 64, rate_penalty=0.1, anneal=(0.5, 0.75))
+    train = epochs(100, 2_400, 64, rate_penalty=0.1, anneal=(0.5, 0.75), cuda_graph=True)
     return RunConfig(SpokenDigits(), model, SELECTIVE, train)
 
 
@@ -53,3 +57,14 @@ def spoken_digits_clock() -> RunConfig:
 def spoken_digits_gru() -> RunConfig:
     """The same with GRUs, as many units."""
     return spoken_digits().beside("gru")
+
+
+def at_rate(config: RunConfig, rate: float) -> RunConfig:
+    """The same with another share of updates."""
+    return replace(config, gate=replace(config.gate, target_rate=rate))
+
+
+for _rate in (0.03, 0.3):
+    for _make in (ecg, spoken_digits):
+        _name = _make.__name__.replace("_", "-")
+        add(f"{_name}-rate-{_rate:g}", partial(at_rate, _make(), _rate), f"{_rate:.0%} of updates.")

@@ -18,8 +18,9 @@ FIGURE = "Figure 2b"
 def ours(delay: int, steps: int, **task: Any) -> RunConfig:
     """SuGRU, two layers of 16 heads of 16, without blocks."""
     train = TrainConfig(
-        steps=steps, batch=64, learning_rate=2e-3, warmup=200, hold=0.7, evaluate_every=200
-    )
+        steps=steps, batch=64, learning_rate=2e-3, warmup=200, hold=0.7, evaluate_every=200,
+        cuda_graph=True,
+    )  # fmt: skip
     model = ModelConfig(layers=2, width=256, block="stack")
     return RunConfig(Copying(delay=delay, **task), model, GateConfig(rate=0.05), train)
 

@@ -23,8 +23,9 @@ def sugru(*horizons: int, always_on: float = 0.0, control: Control = "forecast")
     gate = GateConfig(rate=0.1, granularity="unit", frequencies=48, always_on=always_on)
     model = ModelConfig(layers=4, width=48, heads=1, block="stack")
     train = TrainConfig(
-        steps=500, batch=32, learning_rate=2e-3, warmup=25, hold=0.0, evaluate_every=50
-    )
+        steps=500, batch=32, learning_rate=2e-3, warmup=25, hold=0.0, evaluate_every=50,
+        cuda_graph=True,
+    )  # fmt: skip
     return RunConfig(MackeyGlass(horizons=horizons, control=control), model, gate, train)
 
 
