@@ -1,6 +1,7 @@
 """Gates: shapes, rates, exact clocks, streaming, and the options all of them share."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from surnn.gates import GATES, Gate, as_gate
 from surnn.gates.inputs import diagonal_scan
 
 CLOCKS = ["rhythm", "warped", "spline", "spectral", "table"]
-FIXED = ["open", "every_n", "fixed_rhythm", "fixed_random"]
+FIXED = ["open", "every_n", "cycles", "fixed_rhythm", "fixed_random"]
 INPUTS = ["input", "ssm", "threshold"]
 STEPS, BATCH, FEATURES = 100, 3, 5
 
@@ -202,6 +203,51 @@ def test_every_n():
     assert (staggered.sum(-1) == 3).all()
 
 
+def rhythm_snn_mask(units: int, shortest: int, longest: int, count: int) -> np.ndarray:
+    """Their mask [count, units], pattern by pattern, with ceil for the open steps."""
+    rows = []
+    for j in range(units):
+        along = Fraction(j, units - 1)
+        period = round(shortest + (longest - shortest) * along)
+        steps_open = math.ceil((1 + 9 * along) / 100 * period)
+        pattern = np.roll(np.arange(period) < steps_open, round(longest / 2 * along))
+        rows.append(np.resize(pattern, count))
+    return np.array(rows).T
+
+
+@pytest.mark.parametrize(
+    ("units", "shortest", "mean"), [(64, 10, 0.0697), (256, 20, 0.0653), (256, 30, 0.0635)]
+)
+def test_cycles_are_the_mask_of_rhythm_snn(units, shortest, mean):
+    gate = surnn.Cycles(min_period=shortest).bind(units)
+    (g, _), _ = gate(steps(1, 784))
+    assert np.array_equal(g[:, 0].numpy(), rhythm_snn_mask(units, shortest, 100, 784))
+    assert g.any(0).all()
+    assert round(gate.rate, 4) == mean
+
+
+def test_cycles_share_their_gates_and_may_be_alone():
+    gate = surnn.Cycles(always_on=0.25, granularity=3).bind(12)
+    (g, _), _ = gate(steps(1, 2800))  # cycles of 10, 40, 70 and 100 steps
+    assert g.sum(0).flatten().tolist() == [2800, 2 * 70, 5 * 40, 10 * 28]
+    alone = surnn.Cycles(min_period=7, max_period=7, granularity="layer").bind(12)
+    assert alone(steps(1, 21))[0].g.flatten().nonzero().flatten().tolist() == [0, 7, 14]
+    assert alone.rate == 1 / 7
+
+
+def test_cycles_are_exact_after_ages():
+    gate = surnn.Cycles(min_period=10, max_period=10**9).bind(1000)
+    period, steps_open, shift = (each.tolist() for each in gate.cycles())
+    for first in (10**9, 10**15, 2**62):
+        (g, _), _ = gate(steps(first, 50))
+        wanted = [
+            [(t - 1 - s) % p < o for p, o, s in zip(period, steps_open, shift, strict=True)]
+            for t in range(first, first + 50)
+        ]
+        assert g[:, 0].bool().tolist() == wanted
+        assert 0 < g.mean() < 1
+
+
 def test_threshold_opens_where_any_channel_exceeds_it():
     x = torch.tensor([[0.0, 0.0], [0.5, -1.0], [-1.0, -2.0]])[:, None]
     (g, _), _ = surnn.Threshold(0.2).bind(4, 1, 2)(steps(1, 3), x)
@@ -338,6 +384,10 @@ def test_a_gate_of_ones_own_is_a_small_class():
         (lambda: surnn.Rhythm(mode="hrad"), "choose hard, sampled or soft"),
         (lambda: surnn.Spline(knots=2), "at least 4 knots"),
         (lambda: surnn.EveryN(0), "n must be at least 1"),
+        (lambda: surnn.Cycles(min_period=0), "1 <= min_period <= max_period <= .* got 0 and 100"),
+        (lambda: surnn.Cycles(min_period=200), "got 200 and 100"),
+        (lambda: surnn.Cycles(max_period=10.5), "must be whole steps"),
+        (lambda: surnn.Cycles(max_period=math.inf), "must be whole steps"),
         (lambda: surnn.InputGate(source="raw"), "'layer' or 'input'"),
         (lambda: surnn.Rhythm(granularity=5).bind(12), "do not divide hidden_size 12"),
         (lambda: surnn.Rhythm(granularity="row").bind(12), "granularity must be"),
@@ -356,6 +406,7 @@ def test_bad_options_say_how_to_mend(make, message):
         (lambda: surnn.AlwaysOpen(mode="sampled"), "fixed schedule and takes no 'mode'"),
         (lambda: surnn.AlwaysOpen(rate=0.5), "takes no 'rate'"),
         (lambda: surnn.EveryN(3, frozen=False), "takes no 'frozen'"),
+        (lambda: surnn.Cycles(rate=0.1), "takes no 'rate'"),
         (lambda: surnn.FixedRandom(target_rate=0.1), "takes no 'target_rate'"),
         (lambda: surnn.Threshold(surrogate=Surrogate()), "takes no 'surrogate'"),
     ],

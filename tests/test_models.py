@@ -259,6 +259,7 @@ def test_every_option_of_every_gate_is_a_field():
         ("input", {"hidden": 4, "source": "input"}),
         ("ssm", {"modes": 2}),
         ("every_n", {"n": 5, "staggered": True}),
+        ("cycles", {"min_period": 5.0, "max_period": 9.0}),
         ("threshold", {"level": 0.5}),
         ("fixed_random", {"seed": 3, "rate": 0.2}),
     ],

@@ -10,6 +10,7 @@ from .engine import Engine as Engine
 from .engine import EngineError as EngineError
 from .engine import Stream as Stream
 from .gates import AlwaysOpen as AlwaysOpen
+from .gates import Cycles as Cycles
 from .gates import EveryN as EveryN
 from .gates import FixedRandom as FixedRandom
 from .gates import FixedRhythm as FixedRhythm

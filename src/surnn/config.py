@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 GateKind = Literal[
     "rhythm", "warped", "spline", "spectral", "input", "ssm", "open", "every_n",
-    "fixed_rhythm", "fixed_random", "threshold", "table",
+    "cycles", "fixed_rhythm", "fixed_random", "threshold", "table",
 ]  # fmt: skip
 ModelKind = Literal[
     "sugru", "sulstm", "surnn", "susnn", "gru", "lstm", "rnn", "transformer", "s4d", "mingru"
@@ -18,7 +18,9 @@ HEAD_SIZE = 16
 """Units of a block of the recurrence, unless chosen."""
 SEE_INPUT: tuple[GateKind, ...] = ("input", "ssm")
 """Gates that are sampled in training unless another mode is asked for."""
-FIXED: tuple[GateKind, ...] = ("open", "every_n", "fixed_rhythm", "fixed_random", "threshold")
+FIXED: tuple[GateKind, ...] = (
+    "open", "every_n", "cycles", "fixed_rhythm", "fixed_random", "threshold"
+)  # fmt: skip
 """Gates that nobody learns."""
 
 
@@ -52,9 +54,9 @@ class GateConfig:
     frequencies: int | None = None
     """rhythm, warped, fixed_rhythm: sinusoids (64; the paper has as many as units)."""
     min_period: float | None = None
-    """rhythm, warped, fixed_rhythm: shortest period, in steps (2)."""
+    """rhythm, warped, fixed_rhythm: shortest period, in steps (2); cycles: first gate's (10)."""
     max_period: float | None = None
-    """rhythm, warped, fixed_rhythm: longest period (twice the horizon)."""
+    """rhythm, warped, fixed_rhythm: longest period (twice the horizon); cycles: last's (100)."""
     train_frequencies: bool = False
     """rhythm, warped: learn the periods too."""
     bins: int | None = None

@@ -5,7 +5,7 @@ from .base import Granularity as Granularity
 from .base import Schedule as Schedule
 from .clock import ClockGate as ClockGate
 from .clock import FixedRhythm, Rhythm, Spectral, Spline, WarpedRhythm
-from .fixed import AlwaysOpen, EveryN, FixedRandom, Table
+from .fixed import AlwaysOpen, Cycles, EveryN, FixedRandom, Table
 from .inputs import InputGate, SSMGate, Threshold
 from .inputs import SeesInput as SeesInput
 
@@ -18,6 +18,7 @@ GATES: dict[str, type[Gate]] = {
     "ssm": SSMGate,
     "open": AlwaysOpen,
     "every_n": EveryN,
+    "cycles": Cycles,
     "fixed_rhythm": FixedRhythm,
     "fixed_random": FixedRandom,
     "threshold": Threshold,

@@ -7,6 +7,7 @@ from .base import Gate, refuse
 from .clock import ClockGate
 
 _LEARNED = ("mode", "frozen", "surrogate", "target_rate")
+_LONGEST_CYCLE = 10**9  # shares of it are products that must stay in 64 bits
 
 
 class AlwaysOpen(Gate):
@@ -41,6 +42,61 @@ class EveryN(Gate):
         assert self.width is not None
         shift = torch.arange(self.width, device=t.device) if self.staggered else 0
         return ((t.unsqueeze(-1) + shift) % self.n == 0).float() - 0.5, memory
+
+
+class Cycles(Gate):
+    """Each gate opens for some steps of a cycle of its own: the mask of Rhythm-SNN.
+
+    From the first gate of a layer to the last, linearly: cycles from ``min_period`` to
+    ``max_period`` steps, open for 1 % to 10 % of them, rounded up so that every gate opens, and
+    beginning at the first step to half of ``max_period`` later. The ``rate`` follows from that.
+    Rhythm-SNN has a ``min_period`` of 10, 20 and 30 in its three layers. Here all layers have the
+    same, unless each is given a gate of its own (``gate=[Cycles(), Cycles(min_period=20), ...]``).
+
+    Args:
+        min_period: the first gate's cycle, in whole steps.
+        max_period: the last gate's, at most 10^9.
+        **options: see :class:`Gate`.
+
+    Example:
+        >>> gate = Cycles().bind(hidden_size=64)
+        >>> round(gate.rate, 3)
+        0.07
+    """
+
+    def __init__(self, *, min_period: float = 10, max_period: float = 100, **options) -> None:
+        refuse(type(self), options, "rate", *_LEARNED)
+        whole = min_period % 1 == 0 and max_period % 1 == 0
+        if not (whole and 1 <= min_period <= max_period <= _LONGEST_CYCLE):
+            raise ValueError(
+                "periods must be whole steps with 1 <= min_period <= max_period <= 10^9, "
+                f"got {min_period} and {max_period}"
+            )
+        super().__init__(rate=0.055, frozen=True, **options)  # the mean, before rounding up
+        self.min_period, self.max_period = int(min_period), int(max_period)
+
+    def setup(self, width, input_size):
+        period, open_steps, _ = self.cycles()
+        self.rate = (open_steps.double() / period).mean().item()
+
+    def cycles(self, device: torch.device | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each gate [width]: its period, its open steps, and after how many they begin.
+
+        In integers alone, so that rounding is the same on every device, and made anew each time,
+        so that there is nothing to be cast or lost.
+        """
+        assert self.width is not None
+        j, last = torch.arange(self.width, device=device), max(self.width - 1, 1)
+        longer = self.max_period - self.min_period
+        period = self.min_period + (2 * longer * j + last) // (2 * last)  # to the nearest
+        percent_times_last = last + 9 * j
+        open_steps = (period * percent_times_last + 100 * last - 1) // (100 * last)  # up
+        return period, open_steps, (self.max_period * j + last) // (2 * last)
+
+    def preactivation(self, t, x, memory):
+        period, open_steps, shift = self.cycles(t.device)
+        since = (t.unsqueeze(-1) - 1 - shift) % period
+        return (since < open_steps).float() - 0.5, memory
 
 
 class FixedRandom(Gate):

@@ -184,3 +184,9 @@ def spiking_psmnist_adapting() -> RunConfig:
     """With an adaptation that goes on while the membrane is carried."""
     config = spiking_psmnist()
     return replace(config, model=replace(config.model, adaptation_goes_on=True))
+
+
+@recipe()
+def spiking_psmnist_rhythm() -> RunConfig:
+    """The fixed cycles of Rhythm-SNN, adaptation going on."""
+    return replace(spiking_psmnist_adapting(), gate=GateConfig("cycles", granularity="unit"))
