@@ -63,7 +63,27 @@ def test_a_seed_that_is_run_again_takes_its_place(tmp_path, rows):
 def test_what_was_not_run_says_so_and_why(rows):
     page = results.page(rows)
     assert "| copying-5000 | Figure 2b, GRU with the gate |  | not run: too long |" in page
-    assert page.count("not run") == len(RECIPES)
+    assert page.partition("## Run time")[0].count("not run") == len(RECIPES)
+
+
+def test_a_record_tells_who_shared_the_device_but_not_where_data_lay(tmp_path, rows):
+    run = finished_run(tmp_path / "run", 0, 0.5)
+    environment = json.loads((run / "environment.json").read_text())
+    (run / "environment.json").write_text(json.dumps({**environment, "data": {"mnist": "/a/b"}}))
+    results.add("copying-1000", [run], rows, beside=7)
+    kept = json.loads((rows / "copying-1000" / "seed0" / "environment.json").read_text())
+    assert kept == {**environment, "data": {"mnist": "b"}}
+    assert "| 10, beside 7 others | 5.0 GB |" in results.page(rows)
+
+
+def test_benchmarks_are_on_the_page(rows):
+    page = results.page(rows)
+    times = json.loads((ROOT / "results" / "gpu_bench" / "result.json").read_text())["records"]
+    longest = next(r for r in times if r["case"] == "length-4096" and r["mode"] == "graph")
+    shown = next(row for row in page.splitlines() if row.startswith("| cuDNN nn.GRU, graph |"))
+    assert float(shown.split("|")[-2]) == pytest.approx(longest["fwd_bwd_ms"], rel=0.01)
+    parts = json.loads((ROOT / "results" / "engine_bench" / "result.json").read_text())["parts"]
+    assert f"| reset | {1e6 * parts['engine, dense']['reset']:,.0f} | " in page
 
 
 def test_untested_and_unlike_runs_are_refused(tmp_path, rows):

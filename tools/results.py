@@ -6,7 +6,9 @@
     python tools/results.py check                              # is RESULTS.md what write makes?
 
 A row is a recipe. Its folder holds, for each seed, the run's configuration, environment, metrics
-and evaluations as they were written, and record.json, a summary of all seeds.
+and evaluations as they were written (but for the folders of its data, which are nobody's business),
+and record.json, a summary of all seeds. The tables of run time and latency are of the benchmarks in
+results/gpu_bench and results/engine_bench.
 """
 
 import argparse
@@ -18,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from surnn.bench.engine import total
 from surnn.models import SequenceModel
 from surnn.recipes import RECIPES, Recipe
 from surnn.runs import RunFolder, config_from_dict
@@ -32,8 +35,15 @@ NOT_RUN = "not run: no GPU time yet"
 # ---------------------------------------------------------------------------- records
 
 
-def add(row: str, runs: list[Path], rows: Path) -> None:
-    """Keep the records of tested runs of a recipe, in place of those of the same seeds."""
+def add(row: str, runs: list[Path], rows: Path, beside: int = 0) -> None:
+    """Keep the records of tested runs of a recipe, in place of those of the same seeds.
+
+    Args:
+        row: the recipe's name.
+        runs: folders.
+        rows: where records are kept.
+        beside: how many other runs had the same device at the time.
+    """
     if row not in RECIPES:
         raise SystemExit(f"there is no recipe {row!r}; see surnn list recipes")
     for path in runs:
@@ -46,7 +56,12 @@ def add(row: str, runs: list[Path], rows: Path) -> None:
         for name in KEPT:
             if (path / name).exists():
                 shutil.copyfile(path / name, kept / name)
+        environment = folder.environment()
+        if "data" in environment:  # it is written when data are found
+            environment["data"] = {task: Path(at).name for task, at in environment["data"].items()}
+        (kept / "environment.json").write_text(json.dumps(environment, indent=2) + "\n")
     record = summary(RECIPES[row], sorted((rows / row).glob("seed*")))
+    record["beside"] = beside
     (rows / row / "record.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
@@ -127,6 +142,12 @@ def page(rows: Path) -> str:
         told += [line(recipe, rows / recipe.name / "record.json", reasons) for recipe in recipes]
         for recipe in recipes:
             told += notes(rows / recipe.name / "record.json")
+    told += [
+        "",
+        *run_time(ROOT / "results" / "gpu_bench"),
+        "",
+        *latency(ROOT / "results" / "engine_bench"),
+    ]
     return "\n".join(told) + "\n"
 
 
@@ -152,7 +173,8 @@ def line(recipe: Recipe, record: Path, reasons: dict[str, str]) -> str:
     ours = [
         f"**{spread(found['test'])}**", f"{found['parameters']:,}", rate,
         f"{done} updates, {statistics.fmean(found['seconds']):.0f} s",
-        told_speed(found["updates_per_second"]), told_memory(found["peak_memory"]), found["device"],
+        told_speed(found["updates_per_second"], found.get("beside", 0)),
+        told_memory(found["peak_memory"]), found["device"],
         f"`{found['command']}`",
     ]  # fmt: skip
     return f"| {recipe.name} | {called} | {theirs} | {' | '.join(ours)} |"
@@ -171,10 +193,12 @@ def notes(record: Path) -> list[str]:
     ]
 
 
-def told_speed(speeds: list[float | None]) -> str:
-    """The mean over seeds."""
+def told_speed(speeds: list[float | None], beside: int) -> str:
+    """The mean over seeds, and who else was there."""
     known = [one for one in speeds if one is not None]
-    return f"{statistics.fmean(known):.3g}" if known else ""
+    if not known:
+        return ""
+    return f"{statistics.fmean(known):.3g}" + (f", beside {beside} others" if beside else "")
 
 
 def told_memory(peak: int | None) -> str:
@@ -190,6 +214,68 @@ def spread(values: list[float]) -> str:
     return f"{mean:.4f} ± {deviation:.4f} ({len(values)} seeds)"
 
 
+# ---------------------------------------------------------------------------- benchmarks
+
+
+def run_time(folder: Path) -> list[str]:
+    """A training step against its length: the paper's figure of run time, and ours."""
+    result = json.loads((folder / "result.json").read_text())
+    records = [r for r in result["records"] if r["group"] == "length" and not r["error"]]
+    about, shape = result["environment"], records[0]
+    names = list(dict.fromkeys((r["contestant"], r["mode"]) for r in records))
+    found = {(r["T"], r["contestant"], r["mode"]): r["fwd_bwd_ms"] for r in records}
+    steps = sorted({r["T"] for r in records})
+    told = [
+        "## Run time of a training step",
+        "",
+        f"One layer of {shape['H']} units, {shape['B']} sequences, {shape['dtype']}, "
+        f"{about['device']}; milliseconds forward and backward, medians of {about['turns']}; p is "
+        f"the update rate. `{about['command']}`, all of it in `results/{folder.name}/`.",
+        "",
+        f"| steps | {' | '.join(map(str, steps))} |",
+        "|---" * (1 + len(steps)) + "|",
+    ]
+    for name, mode in names:
+        times = [found.get((length, name, mode)) for length in steps]
+        cells = ("not run" if time is None else f"{time:.3g}" for time in times)
+        told.append(f"| {name}, {mode} | {' | '.join(cells)} |")
+    return told
+
+
+PAPER_LATENCY = {"reset": 0.40, "update": 0.082, "candidate": 0.087, "state": 0.24, "total": 0.19}
+"""What is left of a dense GRU's time at 83 % sparsity: the paper's appendix on latency."""
+CLOSED = "engine, 83% closed"
+
+
+def latency(folder: Path) -> list[str]:
+    """The parts of a step in C, dense and gated."""
+    result = json.loads((folder / "result.json").read_text())
+    names = ("part", "dense", "83 % closed", "of dense", "reset before: dense", "83 % closed",
+             "of dense", "the paper's")  # fmt: skip
+    told = [
+        "## Latency in C",
+        "",
+        f"A sequence of {result['steps']} steps through two layers of 256 units, float32, one "
+        f"thread of {result['environment']['processor']}: microseconds of each part, dense and "
+        "with 83 % of units closed. Where the reset comes before the recurrent product, as the "
+        "paper seems to have it, all of it is needed for any open unit. `surnn bench engine`, all "
+        f"of it in `results/{folder.name}/`.",
+        "",
+        f"| {' | '.join(names)} |",
+        "|---" * len(names) + "|",
+    ]
+    for part, theirs in PAPER_LATENCY.items():
+        cells = []
+        for form in ("parts", "parts_reset_before"):
+            dense, closed = (
+                total(found) if part == "total" else 1e6 * found[part]
+                for found in (result[form][name] for name in ("engine, dense", CLOSED))
+            )
+            cells += [f"{dense:,.0f}", f"{closed:,.0f}", f"{closed / dense:.2f}"]
+        told.append(f"| {part} | {' | '.join(cells)} | {theirs} |")
+    return told
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="The rows of RESULTS.md.")
     parser.add_argument("--rows", type=Path, default=ROOT / "results" / "rows")
@@ -198,11 +284,12 @@ def main() -> None:
     adding = commands.add_parser("add", help="keep the records of runs")
     adding.add_argument("row", help="name of the recipe")
     adding.add_argument("runs", type=Path, nargs="+")
+    adding.add_argument("--beside", type=int, default=0, help="runs that shared the device")
     commands.add_parser("write", help="make RESULTS.md")
     commands.add_parser("check", help="whether RESULTS.md is what write would make")
     arguments = parser.parse_args()
     if arguments.command == "add":
-        add(arguments.row, arguments.runs, arguments.rows)
+        add(arguments.row, arguments.runs, arguments.rows, arguments.beside)
     elif arguments.command == "write":
         arguments.page.write_text(page(arguments.rows))
     elif arguments.page.read_text() != page(arguments.rows):
