@@ -23,7 +23,8 @@ def finished_run(path, seed, accuracy, steps=50):
     folder = RunFolder.create(path, config)
     for step, seconds in ((10, 2.0), (20, 3.0), (30, 4.0), (40, 11.0), (50, 12.0)):
         folder.log(kind="train", step=step, loss=1.0, seconds=seconds, peak_memory=step * 10**8)
-    metrics = {"accuracy": accuracy, "update_rate": [0.1, 0.3]}
+    by_kind = [{"data": 0.8, "delay": 0.1}, {"data": 0.6}]
+    metrics = {"accuracy": accuracy, "update_rate": [0.1, 0.3], "update_rate_by_kind": by_kind}
     what = {"split": "test", "checkpoint": "best", "step": 50}
     folder.evaluated(**what, overrides={"task.delay": 7}, metrics={"accuracy": 0.25})
     folder.evaluated(**what, overrides={}, metrics=metrics)
@@ -50,7 +51,10 @@ def test_a_row_is_mean_and_deviation_over_its_seeds(tmp_path, rows):
     assert kept.read_text() == (runs[1] / "metrics.jsonl").read_text()
     page = results.page(rows)
     assert "**0.9100 ± 0.0141 (2 seeds)**" in page
-    assert "20.0% of steps | 50 of 3,000 updates, 12 s | 10 | 5.0 GB |" in page
+    assert (
+        "20.0% of steps (data 70.0%, delay 10.0%) | 50 of 3,000 updates, 12 s | 10 | 5.0 GB |"
+        in page
+    )
     assert "copying-1000, seed1, accuracy 0.25 with task.delay 7" in page
 
 
@@ -74,6 +78,18 @@ def test_a_record_tells_who_shared_the_device_but_not_where_data_lay(tmp_path, r
     kept = json.loads((rows / "copying-1000" / "seed0" / "environment.json").read_text())
     assert kept == {**environment, "data": {"mnist": "b"}}
     assert "| 10, beside 7 others | 5.0 GB |" in results.page(rows)
+
+
+def test_records_can_be_made_again_but_not_added_to_themselves(tmp_path, rows):
+    results.add("copying-1000", [finished_run(tmp_path / "run", 0, 0.5)], rows, beside=2)
+    record = rows / "copying-1000" / "record.json"
+    before = json.loads(record.read_text())
+    record.write_text(json.dumps({"beside": 2}))
+    results.again(rows)
+    assert json.loads(record.read_text()) == before
+    with pytest.raises(SystemExit, match="is a record already"):
+        results.add("copying-1000", [rows / "copying-1000" / "seed0"], rows)
+    assert (rows / "copying-1000" / "seed0" / "metrics.jsonl").exists()
 
 
 def test_benchmarks_are_on_the_page(rows):

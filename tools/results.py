@@ -4,6 +4,7 @@
     python tools/results.py add psmnist runs/psmnist-seed*     # keep the records, not the weights
     python tools/results.py write                              # RESULTS.md
     python tools/results.py check                              # is RESULTS.md what write makes?
+    python tools/results.py again                              # all records from what was kept
 
 A row is a recipe. Its folder holds, for each seed, the run's configuration, environment, metrics
 and evaluations as they were written (but for the folders of its data, which are nobody's business),
@@ -25,7 +26,6 @@ from surnn.models import SequenceModel
 from surnn.recipes import RECIPES, Recipe
 from surnn.runs import RunFolder, config_from_dict
 from surnn.tasks import load_task
-from surnn.versions import commit
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ("config.json", "environment.json", "metrics.jsonl", "evaluations.jsonl", "resumed.jsonl")
@@ -47,6 +47,8 @@ def add(row: str, runs: list[Path], rows: Path, beside: int = 0) -> None:
     if row not in RECIPES:
         raise SystemExit(f"there is no recipe {row!r}; see surnn list recipes")
     for path in runs:
+        if path.resolve().is_relative_to(rows.resolve()):
+            raise SystemExit(f"{path} is a record already: python tools/results.py again")
         folder = RunFolder.open(path)
         if not any(is_result(line) for line in folder.evaluations()):
             raise SystemExit(f"{path} has not been tested: surnn eval {path} --split test")
@@ -60,9 +62,19 @@ def add(row: str, runs: list[Path], rows: Path, beside: int = 0) -> None:
         if "data" in environment:  # it is written when data are found
             environment["data"] = {task: Path(at).name for task, at in environment["data"].items()}
         (kept / "environment.json").write_text(json.dumps(environment, indent=2) + "\n")
-    record = summary(RECIPES[row], sorted((rows / row).glob("seed*")))
-    record["beside"] = beside
-    (rows / row / "record.json").write_text(json.dumps(record, indent=1) + "\n")
+    summarise(rows / row, beside)
+
+
+def again(rows: Path) -> None:
+    """Make every record from the folders of its seeds once more."""
+    for record in sorted(rows.glob("*/record.json")):
+        summarise(record.parent, json.loads(record.read_text())["beside"])
+
+
+def summarise(row: Path, beside: int) -> None:
+    """Write a row's record."""
+    record = {**summary(RECIPES[row.name], sorted(row.glob("seed*"))), "beside": beside}
+    (row / "record.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 def is_result(line: dict[str, Any]) -> bool:
@@ -98,15 +110,20 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
     model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
     environment = RunFolder.open(seeds[0]).environment()
     rates = [rate for found in tested for rate in found.get("update_rate", [])]
+    layers = [layer for found in tested for layer in found.get("update_rate_by_kind", [])]
+    by_kind = {
+        kind: statistics.fmean(layer[kind] for layer in layers if kind in layer)
+        for kind in dict.fromkeys(kind for layer in layers for kind in layer)
+    }
     return {
         "recipe": recipe.name, "task": task.name, "metric": task.metric, "paper": recipe.paper,
         "seeds": numbers, "test": [found[task.metric] for found in tested],
         "elsewhere": others, "parameters": sum(p.numel() for p in model.parameters()),
-        "update_rate": statistics.fmean(rates) if rates else None,
+        "update_rate": statistics.fmean(rates) if rates else None, "update_rate_by_kind": by_kind,
         "updates": updates, "updates_of_the_full_recipe": full.train.steps, "seconds": seconds,
         "updates_per_second": speeds, "peak_memory": max(memory, default=None),
         "device": environment["device"], "torch": environment["torch"],
-        "commit": environment["commit"] or commit(), "command": environment["command"],
+        "commit": environment["commit"], "command": environment["command"],
     }  # fmt: skip
 
 
@@ -170,10 +187,12 @@ def line(recipe: Recipe, record: Path, reasons: dict[str, str]) -> str:
     if most < found["updates_of_the_full_recipe"]:
         done += f" of {found['updates_of_the_full_recipe']:,}"
     rate = "" if found["update_rate"] is None else f"{found['update_rate']:.1%} of steps"
+    if by_kind := found["update_rate_by_kind"]:
+        rate += f" ({', '.join(f'{kind} {share:.1%}' for kind, share in by_kind.items())})"
     ours = [
         f"**{spread(found['test'])}**", f"{found['parameters']:,}", rate,
         f"{done} updates, {statistics.fmean(found['seconds']):.0f} s",
-        told_speed(found["updates_per_second"], found.get("beside", 0)),
+        told_speed(found["updates_per_second"], found["beside"]),
         told_memory(found["peak_memory"]), found["device"],
         f"`{found['command']}`",
     ]  # fmt: skip
@@ -285,11 +304,14 @@ def main() -> None:
     adding.add_argument("row", help="name of the recipe")
     adding.add_argument("runs", type=Path, nargs="+")
     adding.add_argument("--beside", type=int, default=0, help="runs that shared the device")
+    commands.add_parser("again", help="make all records from what was kept of their runs")
     commands.add_parser("write", help="make RESULTS.md")
     commands.add_parser("check", help="whether RESULTS.md is what write would make")
     arguments = parser.parse_args()
     if arguments.command == "add":
         add(arguments.row, arguments.runs, arguments.rows, arguments.beside)
+    elif arguments.command == "again":
+        again(arguments.rows)
     elif arguments.command == "write":
         arguments.page.write_text(page(arguments.rows))
     elif arguments.page.read_text() != page(arguments.rows):
