@@ -101,6 +101,17 @@ static void hash(uint64_t *mask, const operation *op, int64_t t) {
     }
 }
 
+/* Some steps of a cycle that is each gate's own. */
+static void cycles(uint64_t *mask, const operation *op, int64_t t) {
+    size_t gates = op->p[0];
+    const uint32_t *period = op->data[0], *open_steps = period + gates, *shift = open_steps + gates;
+    memset(mask, 0, words_of(op->p[0]) * 8);
+    for (size_t g = 0; g < gates; g++) {
+        uint64_t since = ((uint64_t)t - 1 + (period[g] - shift[g])) % period[g];
+        mask[g / 64] |= (uint64_t)(since < open_steps[g]) << (g % 64);
+    }
+}
+
 static int any_nan(const float *x, size_t n) {
     int found = 0;
     for (size_t i = 0; i < n; i++) found |= x[i] != x[i];
@@ -134,6 +145,7 @@ void surnn_run_gate(const surnn_model *m, surnn_stream *s, const operation *op) 
         break;
     case GATE_RHYTHM: rhythm(m, s, op, mask, t); break;
     case GATE_HASH: hash(mask, op, t); break;
+    case GATE_CYCLES: cycles(mask, op, t); break;
     case GATE_ABOVE: above(mask, op, numbers(m, s, op->in), numbers(m, s, op->in2)); break;
     case GATE_LEVEL: level(mask, op, numbers(m, s, op->in)); break;
     default: break;

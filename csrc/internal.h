@@ -14,8 +14,11 @@ enum { MOST_OPERATIONS = 1 << 14, MOST_NUMBERS = 1 << 24, MOST_QUANTISED = 1 << 
 enum {
     OP_EMBED = 1, OP_LINEAR, OP_NORM, OP_AFFINE, OP_GELU, OP_GLU, OP_ADD, OP_MEAN, OP_LEAK, OP_CLEAN,
     GATE_PERIODIC, GATE_RHYTHM, GATE_HASH, GATE_ABOVE, GATE_LEVEL, OP_RECURRENT,
-    OP_CONVOLVE
+    OP_CONVOLVE, GATE_CYCLES
 };
+static inline int is_gate(uint32_t kind) {
+    return (kind >= GATE_PERIODIC && kind <= GATE_LEVEL) || kind == GATE_CYCLES;
+}
 enum { WEIGHTS_FLOAT32, WEIGHTS_INT8 };
 
 typedef struct tile_place {

@@ -152,6 +152,16 @@ static int read_rhythm(surnn_model *m, operation *op, const uint64_t *offset, ui
     return 1;
 }
 
+static int read_cycles(surnn_model *m, operation *op, const uint64_t *offset) {
+    size_t gates = op->p[0];
+    const uint32_t *period = op->data[0] = surnn_array(m, offset[0], times(3, gates), 4);
+    if (!period) return 0;
+    const uint32_t *open_steps = period + gates, *shift = open_steps + gates;
+    for (size_t g = 0; g < gates; g++)
+        if (shift[g] >= period[g] || open_steps[g] > period[g]) return 0; /* so no period is 0 */
+    return 1;
+}
+
 /* Gates that an operation makes: their number is known from here on. */
 static int makes_gates(surnn_model *m, operation *op) {
     uint32_t gates = op->p[0];
@@ -172,20 +182,18 @@ int surnn_is_written(const surnn_model *m, uint32_t buffer) {
 int surnn_read_operation(surnn_model *m, operation *op, const uint8_t *record, uint64_t *own,
                          uint64_t *scratch) {
     uint64_t offset[8];
-    int is_gate;
     memset(op, 0, sizeof *op);
     op->kind = u32_at(record), op->in = u32_at(record + 4);
     op->in2 = u32_at(record + 8), op->out = u32_at(record + 12);
     for (int i = 0; i < 12; i++) op->p[i] = u32_at(record + 16 + 4 * i);
     for (int i = 0; i < 8; i++) offset[i] = u64_at(record + 64 + 8 * i);
-    is_gate = op->kind >= GATE_PERIODIC && op->kind <= GATE_LEVEL;
     if (!surnn_is_written(m, op->in)) return 0;
     op->n = m->buffer[op->in].size;
     if (op->kind == OP_ADD || op->kind == GATE_ABOVE) {
         if (!surnn_is_written(m, op->in2)) return 0;
         op->n2 = m->buffer[op->in2].size;
     }
-    if (is_gate) {
+    if (is_gate(op->kind)) {
         if (!makes_gates(m, op)) return 0;
     } else {
         if (op->out >= m->buffers || surnn_is_written(m, op->out)) return 0;
@@ -221,6 +229,7 @@ int surnn_read_operation(surnn_model *m, operation *op, const uint8_t *record, u
     case GATE_HASH: op->data[0] = surnn_array(m, offset[0], 2, 8); return op->data[0] != NULL;
     case GATE_ABOVE: return op->n == op->p[0];
     case GATE_LEVEL: return 1;
+    case GATE_CYCLES: return read_cycles(m, op, offset);
     case OP_RECURRENT:
         m->layers++, m->units += op->m;
         return read_recurrent(m, op, offset, own, scratch);

@@ -108,7 +108,7 @@ void surnn_run_operation(const surnn_model *m, surnn_stream *s, uint32_t index) 
     uint64_t *version = versions_at(m, s, s->frame);
     uint64_t *seen = (uint64_t *)(void *)at(s, m->seen) + 2 * (size_t)index;
     const operation *op = &m->op[index];
-    if (op->kind >= GATE_PERIODIC && op->kind <= GATE_LEVEL) {
+    if (is_gate(op->kind)) {
         surnn_run_gate(m, s, op);
         return;
     }

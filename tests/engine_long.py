@@ -149,6 +149,7 @@ def models(folder: Path) -> list[Path]:
         ("level", "surnn", GateConfig("threshold", source="layer"), {"expand": 2, "groups": 2}),
         ("table", "sugru", GateConfig("table", horizon=5), {"block": "feedforward"}),
         ("convolved", "sulstm", GateConfig("every_n"), {"convolution": 4}),
+        ("cycles", "susnn", GateConfig("cycles", min_period=2, max_period=7), {}),
     ]
     files = []
     for name, kind, gate, options in kinds:

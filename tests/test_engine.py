@@ -10,6 +10,7 @@ import torch
 import surnn
 from engines import assert_same, engine_run, loaded, python_run
 from surnn.config import GateConfig, ModelConfig
+from surnn.export.engine_file import EngineFile, Op
 from surnn.models import SequenceModel
 from surnn.tasks import Output, Tokens
 
@@ -42,6 +43,7 @@ GATES = {
     "open": surnn.AlwaysOpen(),
     "every_n": surnn.EveryN(3),
     "staggered": surnn.EveryN(5, staggered=True),
+    "cycles": surnn.Cycles(min_period=3, max_period=17, always_on=0.05),
     "fixed_random": surnn.FixedRandom(seed=3, rate=0.3),
     "input": surnn.InputGate(always_on=0.05),
     "mlp": surnn.InputGate(hidden=7),
@@ -70,12 +72,27 @@ def test_gates(gate, t0, tmp_path):
 
 
 @pytest.mark.parametrize("t0", [10**6, 10**9, 10**12])
-def test_a_clock_far_along_opens_the_same_gates(t0, tmp_path):
-    layer = surnn.SuGRU(1, 64, gate=surnn.Rhythm(rate=0.3, horizon=64), bias=False)
+@pytest.mark.parametrize("gate", [surnn.Rhythm(rate=0.3, horizon=64), surnn.Cycles()])
+def test_a_clock_far_along_opens_the_same_gates(gate, t0, tmp_path):
+    layer = surnn.SuGRU(1, 70, gate=gate, bias=False)
     _, gates, _ = engine_run(loaded(layer, tmp_path), torch.zeros(2000, 1), t0)
     t = torch.arange(t0 + 1, t0 + 2001)[:, None]
     assert np.array_equal(gates[0], layer.gates[0](t)[0].g[:, 0].detach().numpy())
-    assert 0.1 < gates[0].mean() < 0.6
+    assert 0.05 < gates[0].mean() < 0.6
+
+
+def test_cycles_that_make_no_sense_are_refused(tmp_path):
+    def read(period, open_steps, shift):
+        file, path = EngineFile(1, takes_tokens=False), tmp_path / "model.surnn"
+        cycles = np.array([[5, period], [5, open_steps], [4, shift]], np.uint32)
+        file.add(Op.GATE_CYCLES, 0, file.gate(), numbers=[2, 0], data=[cycles])
+        path.write_bytes(file.to_bytes(output=0))
+        return surnn.Engine(path)
+
+    assert read(7, 7, 6).output_size == read(1, 0, 0).output_size == 1
+    for wrong in ((0, 0, 0), (7, 8, 0), (7, 1, 7)):
+        with pytest.raises(surnn.EngineError, match="contents contradict each other"):
+            read(*wrong)
 
 
 @pytest.mark.parametrize("heads", [1, 3])

@@ -143,7 +143,8 @@ def test_a_state_by_name_is_the_models_own(options):
 def test_gates_are_those_of_python_at_any_time(tmp_path):
     gates = (
         surnn.WarpedRhythm(bins=5), surnn.Spline(horizon=10**6), surnn.Spectral(),
-        surnn.EveryN(7, staggered=True), surnn.FixedRandom(), surnn.Table(horizon=33),
+        surnn.EveryN(7, staggered=True), surnn.Cycles(), surnn.FixedRandom(),
+        surnn.Table(horizon=33),
     )  # fmt: skip
     layer = stack_of(surnn.SuRNN, *gates, units=16)
     with torch.no_grad():

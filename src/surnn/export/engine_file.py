@@ -39,6 +39,7 @@ class Op(IntEnum):
     GATE_LEVEL = 15
     RECURRENT = 16
     CONVOLVE = 17
+    GATE_CYCLES = 18
 
 
 class EngineFile:

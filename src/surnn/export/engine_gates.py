@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from ..gates import (
     AlwaysOpen,
+    Cycles,
     EveryN,
     FixedRandom,
     FixedRhythm,
@@ -58,6 +59,7 @@ def add_gate(file: EngineFile, gate: Gate, into: int, raw: int) -> tuple[int, in
         Table: _periodic,
         AlwaysOpen: _periodic,
         EveryN: _periodic,
+        Cycles: _cycles,
         FixedRandom: _hash,
         InputGate: _input,
         SSMGate: _ssm,
@@ -136,6 +138,13 @@ def _hash(file: EngineFile, gate: FixedRandom, into: int, out: int) -> None:
     both = np.concatenate((np.array([gate.rate], np.float64).view(np.uint64), seed))
     assert gate.width is not None
     file.add(Op.GATE_HASH, 0, out, numbers=[gate.width, gate._forced_open], data=[both])
+
+
+def _cycles(file: EngineFile, gate: Cycles, into: int, out: int) -> None:
+    period, open_steps, shift = gate.cycles()
+    cycles = torch.stack((period, open_steps, shift % period)).numpy().astype(np.uint32)
+    assert gate.width is not None
+    file.add(Op.GATE_CYCLES, 0, out, numbers=[gate.width, gate._forced_open], data=[cycles])
 
 
 def _clean(file: EngineFile, into: int) -> int:
