@@ -59,10 +59,10 @@ def test_two_processes_are_one_and_act_together(tmp_path):
 
     for name in ("stopped", "stopped sharded"):
         first, second = told[name]
-        assert first["same"], name
-        assert second["same"], name
+        assert [first["same"], second["same"]] == [True, True], name
         assert first["draws"] != second["draws"], "processes draw alike"
 
+    assert told["started"] == told["started sharded"] == [{"same": True, "step": 6}] * 2
     first, second = told["full disk"]
     assert first["error"] == "OSError"
     assert second["error"] == "FailedElsewhere"

@@ -102,6 +102,18 @@ def stopped(shard: bool) -> dict:
     return {"same": all(torch.equal(local(a), local(b)) for a, b in pairs), "draws": draws}
 
 
+def started(shard: bool) -> dict:
+    """From the weights of the run before, which were saved whole."""
+    run = start(ROOT / f"started {shard}", EQUAL, start=str(ROOT / "plain"), seed=1, shard=shard)
+    run.begin()
+    best, _ = RunFolder(ROOT / "plain").load("best")
+    found = run.model.state_dict()
+    whole = {name: getattr(v, "full_tensor", lambda v=v: v)() for name, v in found.items()}
+    same = all(torch.equal(whole[name], value) for name, value in best.items())
+    run.fit()
+    return {"same": same, "step": run.step}
+
+
 def local(parameter: torch.Tensor) -> torch.Tensor:
     return getattr(parameter, "to_local", lambda: parameter)()
 
@@ -204,6 +216,8 @@ if __name__ == "__main__":
         "sharded": sharded,
         "stopped": lambda: stopped(False),
         "stopped sharded": lambda: stopped(True),
+        "started": lambda: started(False),
+        "started sharded": lambda: started(True),
         "full disk": full_disk,
         "signalled": signalled,
         "late": late,

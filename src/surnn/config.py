@@ -326,6 +326,8 @@ class TrainConfig:
     come to their end, with a last evaluation, in time."""
     seed: int = 0
     """Of weights, batches and sampled gates."""
+    start: str | None = None
+    """Another run's folder, whose best weights this one begins with instead of random ones."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto is cuda where there is one."""
     compile: bool = False

@@ -6,17 +6,18 @@ was killed and resumed is, on the CPU, bit for bit the run that was not.
 
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
+from .board import board_class, scalars
 from .checkpoints import random_states, restore, restore_random, whole_optimizer, whole_weights
 from .config import RunConfig
 from .data.where import find
 from .distributed import World
 from .evaluate import evaluate, float32_products
+from .finetune import weights_for
 from .graphs import Ahead
 from .models import SequenceModel
 from .runs import RunError, RunFolder, config_to_dict
@@ -118,6 +119,8 @@ class Trainer:
         self._used = 0.0
         self._saved: tuple[int, int] | None = None
         self._notes = unused_here(config, self.device)
+        self._begun = config.train.start is None
+        """Whether the weights are those that training begins or goes on with."""
         if self.world.size > 1:  # dropout and sampled gates: each process draws its own
             torch.manual_seed(config.train.seed + 7919 * self.world.rank)
 
@@ -149,9 +152,22 @@ class Trainer:
 
     # ------------------------------------------------------------ the loop
 
+    def begin(self) -> None:
+        """Take the weights of ``train.start``, if it names a run; once, and by itself in fit."""
+        if self._begun:
+            return
+        weights: dict[str, Any] = {}
+        step = 0
+        with self.world.failing_together():
+            weights, step = weights_for(self.model, self.config)
+        restore(self.model, self.updater.optimizer, weights, {})
+        self._notes.append(f"begins with the weights of {self.config.train.start}, update {step}")
+        self._begun = True
+
     def fit(self) -> dict[str, Any]:
         """Train to the end, or until asked to stop; the last evaluation."""
         train = self.config.train
+        self.begin()
         self._begin = time.perf_counter() - self.seconds
         self._session = self.step, self.seconds
         self.updater.done.zero_()  # counts from there
@@ -162,6 +178,8 @@ class Trainer:
                 self.folder.lock()
                 self.folder.change(config_to_dict(self.config))
                 self.folder.forget_after(self.step, self.evaluated)
+        if train.start is not None and self.step == 0:
+            self.save()  # so that to go on nobody needs the other run
         self._open_board()
         while self._notes:
             self.reporter.message(self._notes.pop(0))
@@ -347,6 +365,7 @@ class Trainer:
         """Go on where ``checkpoint`` was, with this trainer's configuration."""
         weights, state = self._load(checkpoint)
         restore(self.model, self.updater.optimizer, weights, state["optimizer"])
+        self._begun = True
         for name in KEPT:
             setattr(self, name, state[name])
         self._session = self.step, self.seconds
@@ -398,27 +417,6 @@ class Trainer:
             self.board.close()
         if self.folder is not None:
             self.folder.unlock()
-
-
-def board_class() -> Any:
-    """TensorBoard's writer, which need not be installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
-    except ImportError as error:
-        raise ValueError("tensorboard is not installed: pip install surnn[log]") from error
-    return SummaryWriter
-
-
-def scalars(values: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """Single numbers by name; those of layers as ``update_rate/layer1``, and by kind below it."""
-    for name, value in values.items():
-        if isinstance(value, list):
-            layers = {f"layer{number}": each for number, each in enumerate(value, 1)}
-            yield from ((f"{name}/{below}", each) for below, each in scalars(layers))
-        elif isinstance(value, dict):
-            yield from ((f"{name}/{below}", each) for below, each in scalars(value))
-        elif isinstance(value, float):
-            yield name, value
 
 
 def unused_here(config: RunConfig, device: torch.device) -> list[str]:

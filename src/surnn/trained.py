@@ -40,9 +40,7 @@ def load(run: str | Path, checkpoint: str = "best", device: torch.device | str =
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"no CUDA device is there for device={str(device)!r}; use device='cpu'")
     folder = RunFolder.open(Path(run))
-    config = config_from_dict(folder.config())
-    if config.model.backend == "triton":
-        config = replace(config, model=replace(config.model, backend="auto"))
+    config = portable_config(folder)
     weights, state = folder.load(checkpoint)
     task = config.task
     model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
@@ -55,3 +53,11 @@ def load(run: str | Path, checkpoint: str = "best", device: torch.device | str =
             f"version of surnn? {error}"
         ) from error
     return Trained(model.to(device).eval(), task, config, state["step"])
+
+
+def portable_config(folder: RunFolder) -> RunConfig:
+    """Every choice of a run, with a backend that is there on any device."""
+    config = config_from_dict(folder.config())
+    if config.model.backend != "triton":
+        return config
+    return replace(config, model=replace(config.model, backend="auto"))

@@ -60,10 +60,11 @@ def parse(
     told = "\n".join(f"    {name}: {text}" for name, (_, _, text) in extra.items())
     options.__doc__ = f"Every field of the configuration is a flag.\n\nArgs:\n{told}\n"
     chosen = tyro.cli(options, prog=command, args=flags, config=())
+    task, train = (
+        with_whole_paths(getattr(chosen, part), getattr(made, part)) for part in ("task", "train")
+    )
     try:
-        return RunConfig(
-            with_whole_paths(chosen.task, made.task), chosen.model, chosen.gate, chosen.train
-        ), chosen
+        return RunConfig(task, chosen.model, chosen.gate, train), chosen
     except ValueError as error:
         raise CommandError(str(error)) from error
 
@@ -86,9 +87,9 @@ def with_whole_paths(options: Any, default: Any) -> Any:
     Names of what is not here are left: they may be in a folder of data sets.
     """
     whole = {}
-    for name in ("path", "tokenizer"):
-        file = getattr(options, name, "")
-        if file != getattr(default, name, "") and Path(file).expanduser().exists():
+    for name in ("path", "tokenizer", "start"):
+        file = getattr(options, name, None)
+        if file and file != getattr(default, name) and Path(file).expanduser().exists():
             whole[name] = str(Path(file).expanduser().absolute())
     return dataclasses.replace(options, **whole) if whole else options
 

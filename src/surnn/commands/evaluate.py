@@ -97,7 +97,7 @@ def judge(
         changed = changes(trained, task)
         # The clock stays the one that was trained, whatever the length is now.
         check_fit(trained, task, changed)
-        task = in_its_tokens(task, path)
+        task = in_its_tokens(task, trained, path)
         task.prepare(place, data)
         if "task.path" not in changed:  # another file is meant to be another
             task.check_same(path)
@@ -119,10 +119,13 @@ def judge(
     return {"task": task.name, **changed, **what, "chance": task.chance}, found, task.metric
 
 
-def in_its_tokens(task: Any, path: Path) -> Any:
-    """The task in the encoding that the model learned, whatever text is evaluated now."""
+def in_its_tokens(task: Any, trained: Any, path: Path) -> Any:
+    """The task in the encoding that the model learned, whatever text is evaluated now; unless it
+    names another one than the task that it was trained on."""
     learned = path / "tokenizer.json"
-    if getattr(task, "tokens", "bytes") == "bytes" or task.tokenizer or not learned.exists():
+    if getattr(task, "tokens", "bytes") == "bytes" or not learned.exists():
+        return task
+    if task.tokenizer != trained.tokenizer:
         return task
     return replace(task, tokenizer=str(learned.resolve()))
 

@@ -22,7 +22,7 @@ REFUSED = dict.fromkeys(
     ("--model.", "--gate.", "--task."),
     "the model, gate and task of a run cannot change, only --train. options can; start a new run: "
     "surnn train",
-)
+) | {"--train.start": "the run has begun already; for other weights start a new one: surnn train"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Train on."""
     from ..runs import RunError, RunFolder, config_from_dict  # noqa: PLC0415 (torch)
     from .configure import override  # noqa: PLC0415
+    from .evaluate import in_its_tokens  # noqa: PLC0415
     from .show import say  # noqa: PLC0415
     from .standing import best_of, in_words, standing, what_next  # noqa: PLC0415
     from .train import fit  # noqa: PLC0415
@@ -52,7 +53,10 @@ def run(arguments: argparse.Namespace) -> None:
         folder = RunFolder.open(arguments.run)
         planned = config_from_dict(folder.config())
         train = override(f"surnn resume {arguments.run}", "train", arguments.flags, planned.train)
-        config = replace(planned, train=train)
+        task = planned.task
+        if getattr(task, "tokenizer", ""):  # the file that it was named may be gone by now
+            task = in_its_tokens(task, task, folder.path)
+        config = replace(planned, task=task, train=train)
     except (RunError, ValueError) as error:
         raise CommandError(str(error)) from error
 
@@ -73,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
             f"update {now.step} is reached already, and --train.steps {config.train.steps} would "
             f"be before it; give more, for example --train.steps {2 * now.step}"
         )
-    if now.status == "finished" and config != planned:  # a change that would change nothing
+    if now.status == "finished" and train != planned.train:  # a change that would change nothing
         raise CommandError(
             f"the run is finished at update {now.step} ({now.why}), so that no update is left that "
             f"other options could act on; let it go on for longer: add {now.more}"

@@ -2,6 +2,8 @@
 
     surnn train copying --task.delay 200 --model.heads 32 --train.steps 2000
     surnn train psmnist --help          every option of that task, model, gate and training
+    surnn train text_file --task.path book.txt --train.start RUN
+                                        from the weights of another run: fine-tuning
 
 Several processes: torchrun --nproc-per-node 2 -m surnn train copying ...
 """
@@ -38,10 +40,17 @@ def run(arguments: argparse.Namespace) -> None:
             "surnn train TASK --help every option"
         )
     from ..config import RunConfig  # noqa: PLC0415
-    from .configure import parse, task_class  # noqa: PLC0415 (torch)
+    from ..finetune import options_of  # noqa: PLC0415 (torch)
+    from ..runs import RunError  # noqa: PLC0415
+    from .configure import parse, task_class, value_of  # noqa: PLC0415
 
     name = arguments.task
     defaults = RunConfig(task_class(name)())
+    other = value_of(arguments.flags, "--train.start")
+    try:
+        defaults = defaults if other is None else options_of(Path(other), defaults)
+    except (RunError, ValueError) as error:
+        raise CommandError(f"--train.start {other}: {error}") from error
     config, chosen = parse(f"surnn train {name}", arguments.flags, defaults)
     start(name, config, chosen.out, chosen.data)
 
@@ -85,6 +94,8 @@ def fit(
     try:
         world = join()
         trainer = Trainer(config, data=data, world=world)
+        if checkpoint is None:
+            trainer.begin()
         with world.failing_together():
             if world.first or checkpoint is not None:
                 trainer.keep(folder(trainer))
