@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 
 import surnn
 from surnn.cli import main
-from surnn.commands.generate import Letters
+from surnn.commands.generate import Letters, until
 from surnn.config import GateConfig, ModelConfig
 from surnn.engine import LIBRARY
 from surnn.export import to_engine
@@ -110,15 +111,16 @@ def test_tokens_are_drawn_by_their_probability():
     ("options", "message"),
     [
         ({"temperature": -1}, "at least 0, got -1"),
+        ({"temperature": float("nan")}, "at least 0, got nan"),
         ({"top_k": 0}, "at least 1, got 0"),
         ({"top_p": 0.0}, "at most 1, got 0.0"),
     ],
 )
 def test_odd_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        text_of(build(), torch.zeros(1, 1, dtype=torch.long), **options)
+    with pytest.raises(ValueError, match=message):  # before a token is asked for
+        surnn.generate(build(), torch.zeros(1, 1, dtype=torch.long), 3, **options)
     with pytest.raises(ValueError, match=r"T at least 1, got .1, 0."):
-        text_of(build(), torch.zeros(1, 0, dtype=torch.long))
+        surnn.generate(build(), torch.zeros(1, 0, dtype=torch.long), 3)
 
 
 # ---------------------------------------------------------------- the command
@@ -128,12 +130,12 @@ def test_letters_come_whole():
     letters = Letters(256, None)
     text = "a\u00e9\u4e2d\n"
     assert letters.encode(text) == list(text.encode())
-    assert [letters.decode(byte) for byte in text.encode()] == [
+    assert [letters.decode(letters.spelled(byte)) for byte in text.encode()] == [
         "a", "", "\u00e9", "", "", "\u4e2d", "\n"
     ]  # fmt: skip
-    assert letters.decode(0xC3) == ""
-    assert letters.decode(ord("x")) == "\ufffdx"  # never was one
-    letters.decode(0xC3)
+    assert letters.decode(b"\xc3") == ""
+    assert letters.decode(b"x") == "\ufffdx"  # never was one
+    letters.decode(b"\xc3")
     assert letters.end() == "\ufffd"
     assert letters.encode("") == [10]
 
@@ -231,7 +233,7 @@ def test_bytes_of_a_shell_that_are_no_text(trained, said, monkeypatch):
     bare = os.fsdecode(b"a\xff\xc3")
     assert said(run, "--prompt", bare, "--temperature", "0").startswith("a\ufffd")
     assert asked == [b"a\xff\xc3"]
-    assert "--prompt '\\ud800' is not UTF-8 (at letter 0)" in said(
+    assert "the prompt is not UTF-8 (at letter 0, '\\ud800')" in said(
         run, "--prompt", "\ud800", wrong=True
     )
 
@@ -240,12 +242,86 @@ def test_a_letter_may_begin_in_the_prompt():
     letters = Letters(256, None)
     bare = os.fsdecode(b"caf\xc3")
     assert letters.shown(letters.encode(bare), bare) == "caf"
-    assert letters.decode(0xA9) == "\u00e9"
+    assert letters.decode(b"\xa9") == "\u00e9"
 
 
 def test_tokens_of_text_need_text(trained, said):
     told = said(trained("bpe"), "--prompt", os.fsdecode(b"\xff\xfe"), wrong=True)
-    assert "is not UTF-8 (at letter 0); models of bytes take any" in told
+    assert "is not UTF-8 (at letter 0, '\\udcff'); models of bytes take any" in told
+
+
+@pytest.mark.parametrize(
+    ("stop", "parts"),
+    [
+        ("end", ["an end", ""]),  # not before it is known that it is none
+        ("aab", ["aa", "aa", "ab"]),
+        ("abab!", ["xabab", "ab!y"]),
+        ("caf\u00e9", ["the ca", "f\u00e9 "]),
+        ("--", ["-", "a-", "b-", "-"]),
+        ("never", ["nev", "e", "n", "neve"]),
+        (None, ["all ", "of it"]),
+    ],
+)
+def test_a_text_ends_before_its_stop(stop, parts):
+    whole = "".join(parts)
+    found, came = [], []
+
+    def coming():
+        for part in parts:
+            came.append(part)
+            yield part.encode()
+
+    for part in until(stop, coming()):
+        found.append(part)
+        shown = b"".join(found).decode()
+        known = "".join(came)
+        assert whole.startswith(shown)
+        if stop is not None and len(came) < len(parts):
+            rest = known[len(shown) :]  # held back is nothing but what may be its beginning
+            assert rest == "" or stop.startswith(rest) or stop in known
+    assert b"".join(found).decode() == (whole if stop is None else whole.partition(stop)[0])
+    bytewise = (bytes([byte]) for byte in whole.encode())
+    assert b"".join(until(stop, bytewise)) == b"".join(found)
+
+
+@pytest.mark.parametrize("tokens", ["bytes", "bpe"])
+def test_the_command_stops(tokens, trained, said):
+    run = trained(tokens)
+    options = ("--prompt", "the ", "--temperature", "0.4")
+    whole = said(run, *options)
+    written = whole.removeprefix("the ").removesuffix("\n")
+    stop = re.findall("[ -~]{3}", written)[1]  # of letters that came whole
+    assert said(run, *options, "--stop", stop) == f"the {written.partition(stop)[0]}\n"
+    assert said(run, *options, "--stop", "nothing like it") == whole
+    assert "--stop is empty" in said(run, "--stop", "", wrong=True)
+
+
+def test_several_samples_are_of_seeds_in_a_row(trained, said):
+    run = trained("bytes")
+    each = [said(run, "--prompt", "caf\u00e9", "--seed", seed) for seed in ("4", "5", "6")]
+    assert len(set(each)) == 3
+    together = said(run, "--prompt", "caf\u00e9", "--seed", "4", "--samples", "3")
+    assert together == "".join(
+        f"----- seed {seed} -----\n{text}" for seed, text in zip((4, 5, 6), each, strict=True)
+    )
+    assert "--samples must be at least 1, got 0" in said(run, "--samples", "0", wrong=True)
+    told = said(run, "--samples", "2", "--temperature", "0", wrong=True)
+    assert "--samples is of what is drawn" in told
+
+
+def test_a_prompt_from_a_file_or_a_pipe(trained, said, tmp_path, monkeypatch, capsys):
+    run = trained("bytes")
+    (tmp_path / "prompt").write_bytes("two lines\r\nof caf\u00e9\n".encode())
+    whole = said(run, "--prompt", "two lines\r\nof caf\u00e9\n")
+    assert said(run, "--prompt-file", str(tmp_path / "prompt")) == whole
+    with (tmp_path / "prompt").open() as pipe:
+        monkeypatch.setattr("sys.stdin", pipe)
+        assert said(run, "--prompt-file", "-") == whole
+    told = said(run, "--prompt-file", str(tmp_path / "none"), wrong=True)
+    assert "none cannot be read" in told
+    with pytest.raises(SystemExit):
+        main(["generate", str(run), "--prompt", "a", "--prompt-file", "-"])
+    assert "--prompt-file: not allowed with argument --prompt" in capsys.readouterr().err
 
 
 def test_options_without_effect_are_refused(trained, said, capsys, tmp_path):
@@ -254,6 +330,7 @@ def test_options_without_effect_are_refused(trained, said, capsys, tmp_path):
         told = said(run, "--temperature", "0", name, "1", wrong=True)
         assert f"{name} is of what is drawn, and --temperature 0 always takes" in told
         assert said(run, "--temperature", "1", name, "1")
+    assert "at least 0, got -1" in said(run, "--prompt", "a", "--temperature", "-1", wrong=True)
     for count in ("0", "-3"):
         assert f"at least 1, got {count}" in said(run, "--tokens", count, wrong=True)
     words = ("--tokenizer", str(tmp_path / "tokenizer.json"))

@@ -5,6 +5,7 @@ Not named after its function, which :mod:`surnn` hands out.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,7 +48,7 @@ def generate(
         >>> torch.stack(text, 1).shape
         torch.Size([1, 5])
     """
-    if temperature < 0:
+    if not temperature >= 0:
         raise ValueError(f"temperature must be at least 0, got {temperature}")
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k is a number of tokens, at least 1, got {top_k}")
@@ -55,10 +56,18 @@ def generate(
         raise ValueError(f"top_p is a probability above 0, at most 1, got {top_p}")
     if prompt.dim() != 2 or prompt.shape[1] == 0:
         raise ValueError(f"a prompt is [B, T] with T at least 1, got {list(prompt.shape)}")
+    choice = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    return _generated(model, prompt, tokens, seed, choice)
+
+
+def _generated(
+    model: SequenceModel | Engine, prompt: Tensor, tokens: int, seed: int, choice: dict[str, Any]
+) -> Iterator[Tensor]:
+    """The tokens; apart, so that what is wrong with the options is said before one is asked for."""
     scores, step = _of_engine(model, prompt) if isinstance(model, Engine) else _of(model, prompt)
     generator = torch.Generator(scores.device).manual_seed(seed)
     for left in range(tokens, 0, -1):
-        token = choose(scores, generator, temperature, top_k, top_p)
+        token = choose(scores, generator, **choice)
         yield token
         if left > 1:
             scores = step(token)

@@ -3,6 +3,7 @@
 surnn generate RUN --prompt "The history of"
 surnn generate RUN --tokens 500 --temperature 0.7 --top-p 0.9 --seed 1
 surnn generate RUN --temperature 0              always the likeliest; the same every time
+surnn generate RUN --prompt-file letter.txt --stop "Yours," --samples 3
 surnn generate model.surnn --prompt "The"       by the C engine, of what surnn export wrote
 
 A prompt is taken as it is. Without one, a text begins: after <|endoftext|>, or after a line end if
@@ -13,6 +14,7 @@ import argparse
 import codecs
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +30,16 @@ HELP = "write text with a trained language model"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``surnn generate``."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder, or a .surnn file")
-    parser.add_argument("--prompt", default="", help="what it goes on with (default: a new text)")
+    prompts = parser.add_mutually_exclusive_group()
+    prompts.add_argument("--prompt", default="", help="what it goes on with (default: a new text)")
+    prompts.add_argument("--prompt-file", metavar="FILE", help="a file that holds it; - is stdin")
     parser.add_argument("--tokens", type=int, default=300, help="how many (default: 300)")
     parser.add_argument("--temperature", type=float, default=0.8, help="0 is the likeliest (0.8)")
     parser.add_argument("--top-k", type=int, help="draw from so many of the likeliest")
     parser.add_argument("--top-p", type=float, help="draw from the likeliest of this probability")
+    parser.add_argument("--stop", metavar="TEXT", help="end before this would be written")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn (default: 0)")
+    parser.add_argument("--samples", type=int, default=1, help="how many texts (default: 1)")
     parser.add_argument(
         "--checkpoint", choices=("best", "last", "previous"), help="of a run (default: best)"
     )
@@ -55,17 +61,42 @@ def run(arguments: argparse.Namespace) -> None:
     _check(arguments)
     model, vocabulary = (_engine if path.is_file() else _trained)(path, arguments)
     letters = Letters(vocabulary, arguments.tokenizer or _beside(path))
-    prompt = letters.encode(arguments.prompt)
-    options = {name: getattr(arguments, name) for name in ("temperature", "top_k", "top_p", "seed")}
-    if arguments.prompt:
-        sys.stdout.write(letters.shown(prompt, arguments.prompt))
-    try:
-        for token in generate(model, torch.tensor([prompt]), arguments.tokens, **options):
-            sys.stdout.write(letters.decode(int(token)))
-            sys.stdout.flush()
-    except (ValueError, TypeError) as error:
-        raise CommandError(str(error)) from error
-    sys.stdout.write(letters.end() + "\n")
+    text = arguments.prompt if arguments.prompt_file is None else _read(arguments.prompt_file)
+    prompt = letters.encode(text)
+    options = {name: getattr(arguments, name) for name in ("temperature", "top_k", "top_p")}
+    for seed in range(arguments.seed, arguments.seed + arguments.samples):
+        try:
+            tokens = generate(model, torch.tensor([prompt]), arguments.tokens, **options, seed=seed)
+            if arguments.samples > 1:
+                sys.stdout.write(f"----- seed {seed} -----\n")
+            sys.stdout.write(letters.shown(prompt, text) if text else "")
+            for spelled in until(arguments.stop, (letters.spelled(int(each)) for each in tokens)):
+                sys.stdout.write(letters.decode(spelled))
+                sys.stdout.flush()
+        except (ValueError, TypeError) as error:
+            raise CommandError(str(error)) from error
+        sys.stdout.write(letters.end() + "\n")
+
+
+def until(stop: str | None, parts: Iterator[bytes]) -> Iterator[bytes]:
+    """What comes before the text ``stop``, wherever parts end; None is all.
+
+    What may be its beginning is held back until it is known.
+    """
+    if stop is None:
+        yield from parts
+        return
+    wanted, held = stop.encode("utf-8", "surrogateescape"), b""
+    for part in parts:
+        held += part
+        before, found, _ = held.partition(wanted)
+        if found:
+            yield before
+            return
+        kept = next(n for n in range(len(wanted) - 1, -1, -1) if held.endswith(wanted[:n]))
+        yield held[: len(held) - kept]
+        held = held[len(held) - kept :]
+    yield held
 
 
 class Letters:
@@ -105,14 +136,18 @@ class Letters:
 
     def shown(self, tokens: list[int], text: str) -> str:
         """A text that was encoded; the first letter to be decoded may have begun in it."""
-        return text if self.coder is not None else "".join(map(self.decode, tokens))
+        return text if self.coder is not None else self.decode(bytes(tokens))
 
-    def decode(self, token: int) -> str:
-        """The letters that are whole with this token."""
+    def spelled(self, token: int) -> bytes:
+        """The bytes of a token."""
         if self.coder is None:
-            return self.decoder.decode(bytes([token]))
+            return bytes([token])
         known = self.spelling[token] if token < len(self.spelling) else None
-        return self.decoder.decode(known or b"")
+        return known or b""
+
+    def decode(self, spelled: bytes) -> str:
+        """The letters that are whole with these bytes."""
+        return self.decoder.decode(spelled)
 
     def end(self) -> str:
         """What is left of a letter that is not whole."""
@@ -136,9 +171,14 @@ def _check(arguments: argparse.Namespace) -> None:
             "--tokenizer is for a .surnn file; a run's folder has its own tokenizer.json, so leave "
             "it out"
         )
-    if arguments.tokens < 1:
-        raise CommandError(f"--tokens must be at least 1, got {arguments.tokens}")
-    for option, given in (("--top-k", arguments.top_k), ("--top-p", arguments.top_p)):
+    for option, given in (("--tokens", arguments.tokens), ("--samples", arguments.samples)):
+        if given < 1:
+            raise CommandError(f"{option} must be at least 1, got {given}")
+    if arguments.stop == "":
+        raise CommandError("--stop is empty; expected some text, or leave it out")
+    several = None if arguments.samples == 1 else arguments.samples
+    drawn = {"--top-k": arguments.top_k, "--top-p": arguments.top_p, "--samples": several}
+    for option, given in drawn.items():
         if arguments.temperature == 0 and given is not None:
             raise CommandError(
                 f"{option} is of what is drawn, and --temperature 0 always takes the likeliest; "
@@ -159,13 +199,22 @@ def _is_hugging_face(path: Path) -> bool:
         return False
 
 
+def _read(file: str) -> str:
+    """A prompt as it is in a file, or comes in; as a shell's words, it need not be UTF-8."""
+    try:
+        found = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise CommandError(f"--prompt-file {file} cannot be read: {error}") from error
+    return found.decode("utf-8", "surrogateescape")
+
+
 def _bytes(text: str, errors: str) -> bytes:
     try:
         return text.encode("utf-8", errors)
     except UnicodeEncodeError as error:
         raise CommandError(
-            f"--prompt {text!r} is not UTF-8 (at letter {error.start}); models of bytes take any "
-            "bytes, others need text"
+            f"the prompt is not UTF-8 (at letter {error.start}, {text[error.start]!r}); models of "
+            "bytes take any bytes, others need text"
         ) from error
 
 
