@@ -296,10 +296,80 @@ def test_shares_of_a_file(tmp_path):
     whole = replace(task, shares=(0.0, 0.0, 1.0))
     whole.prepare(CPU)
     assert bytes(kept(whole).texts["test"].tolist())[1:] == (tmp_path / "text").read_bytes()
-    with pytest.raises(ValueError, match=r"no train text: task.shares leaves none"):
+    with pytest.raises(ValueError, match=r"no train text: the task's options leave none"):
         whole.batch("train", 0, 2, 0, CPU)
     with pytest.raises(ValueError, match=r"shares are 0.5 0.2 0.2; expected three that add up"):
         replace(task, shares=(0.5, 0.2, 0.2))
+
+
+@pytest.mark.parametrize("tokens", ["bytes", "bpe"])
+def test_a_file_for_each_split(tmp_path, monkeypatch, tokens):
+    if tokens == "bpe":
+        pytest.importorskip("tokenizers")
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path / "cache"))
+    texts = {"path": TEXT * 50, "valid_path": "the caf\u00e9", "test_path": "of\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    size = {"vocabulary": 265} if tokens == "bpe" else {}
+    task = TextFile(8, tokens=tokens, **size, **{name: name for name in texts})
+    task.prepare(CPU, tmp_path)  # all are looked for there
+    spelled = kept(task).spelling[:, 0]
+    for split, text in zip(("train", "valid", "test"), texts.values(), strict=True):
+        found = kept(task).texts[split][1:].long()
+        assert spelled[found].sum() == len(text.encode())
+        if tokens == "bytes":
+            assert bytes(found.tolist()) == text.encode()
+
+    without = replace(task, test_path="")
+    without.prepare(CPU, tmp_path)
+    assert without.chance > 0
+    with pytest.raises(ValueError, match="there is no test text"):
+        without.batch("test", 0, 1, 0, CPU)
+    with pytest.raises(ValueError, match=r"test_path without valid_path .* name both"):
+        replace(task, valid_path="")
+    with pytest.raises(ValueError, match="shares divide one file, and valid_path names another"):
+        replace(task, shares=(0.8, 0.1, 0.1))
+    with pytest.raises(ValueError, match=r"task.valid_path 'none' cannot be read"):
+        replace(task, valid_path="none").prepare(CPU, tmp_path)
+    with pytest.raises(ValueError, match="which text"):
+        replace(task, path="").prepare(CPU, tmp_path)
+    (tmp_path / "test_path").write_text("")
+    with pytest.raises(ValueError, match="the test text is empty"):
+        task.prepare(CPU, tmp_path)
+
+
+def test_a_run_of_three_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, length in (("one", 60), ("two", 4), ("three", 4), ("four", 5)):
+        Path(name).write_text(article(length))
+    words = [
+        "train", "text_file", "--task.path", "one", "--task.valid-path", "two", "--task.test-path",
+        "three", "--task.context", "16", "--model.width", "16", "--train.steps", "1",
+        "--train.batch", "4", "--train.warmup", "1", "--train.device", "cpu", "--out", "run",
+    ]  # fmt: skip
+    assert main(words) == 0
+    paths = [str(tmp_path / name) for name in ("one", "two", "three")]
+    task = RunFolder(Path("run")).config()["task"]
+    assert [task[name] for name in ("path", "valid_path", "test_path")] == paths
+    evaluate = ["eval", "run", "--split", "test"]
+    assert main(evaluate) == 0
+    assert main([*evaluate, "--task.test-path", "four"]) == 0
+    Path("three").write_text(article(4).upper())
+    capsys.readouterr()
+    assert main(evaluate) == 2
+    assert f"task.test_path {paths[2]!r} is not the text that run" in capsys.readouterr().err
+
+
+def test_the_record_of_one_text_by_an_earlier_version(tmp_path):
+    (tmp_path / "text").write_text(article(60))
+    task = TextFile(8, path=str(tmp_path / "text"))
+    task.prepare(CPU)
+    about = json.loads(task.files()["text.json"])["path"]
+    (tmp_path / "text.json").write_text(json.dumps(about))
+    task.check_same(tmp_path)
+    (tmp_path / "text.json").write_text(json.dumps(about | {"bytes": 7}))
+    with pytest.raises(ValueError, match="it had 7 bytes and has"):
+        task.check_same(tmp_path)
 
 
 def test_bytes_have_no_vocabulary_to_choose():

@@ -87,7 +87,7 @@ def with_whole_paths(options: Any, default: Any) -> Any:
     Names of what is not here are left: they may be in a folder of data sets.
     """
     whole = {}
-    for name in ("path", "tokenizer", "start"):
+    for name in ("path", "valid_path", "test_path", "tokenizer", "start"):
         file = getattr(options, name, None)
         if file and file != getattr(default, name) and Path(file).expanduser().exists():
             whole[name] = str(Path(file).expanduser().absolute())

@@ -135,7 +135,7 @@ class Language(Task):
     def _text(self, split: Split) -> Tensor:
         texts = kept(self).texts
         if split not in texts:
-            raise ValueError(f"there is no {split} text: task.shares leaves none for it")
+            raise ValueError(f"there is no {split} text: the task's options leave none for it")
         return texts[split]
 
     def _shift(self, epoch: int, seed: int) -> int:

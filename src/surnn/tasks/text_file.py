@@ -13,10 +13,12 @@ from torch import Tensor
 from .base import Batch, Score, Split
 from .tokenized import SPLITS, Tokenized, TokenKind
 
+PATHS = ("path", "valid_path", "test_path")
+"""Files, of which the first is enough."""
 SHORTEST = 100
 """Bytes of which 5 % are two and more, even if a split's end must go past a letter's."""
 ON_RECORD = "text.json"
-"""In a run's folder: how long the text was, and its checksum."""
+"""In a run's folder: how long the text of each path was, and its checksum."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,16 @@ class TextFile(Tokenized):
     Args:
         path: the file; also looked for in the folder of --data.
         shares: of the file, for training, validation and test; 0 0 1 evaluates on all of it.
+        valid_path: another file for validation; then all of ``path`` is to train on.
+        test_path: and one for the test, if there is to be one.
     """
 
     tokens: TokenKind = "bytes"
     vocabulary: int = 4096
     path: str = ""
     shares: tuple[float, float, float] = (0.9, 0.05, 0.05)
+    valid_path: str = ""
+    test_path: str = ""
 
     name: ClassVar[str] = "text_file"
     metric: ClassVar[str] = "bits per byte"
@@ -46,17 +52,41 @@ class TextFile(Tokenized):
                 f"shares are {' '.join(f'{share:g}' for share in self.shares)}; expected three "
                 "that add up to 1, such as 0.9 0.05 0.05"
             )
+        if self.test_path and not self.valid_path:
+            raise ValueError(
+                "test_path without valid_path leaves no text to validate on: name both, or let "
+                "shares divide path. To evaluate on all of another text: --task.path OTHER "
+                "--task.shares 0 0 1"
+            )
+        if self.valid_path and self.shares != type(self).shares:
+            raise ValueError(
+                "shares divide one file, and valid_path names another: leave out one of them. To "
+                "evaluate on all of another text: --task.test-path OTHER"
+            )
 
     def prepare(self, device: torch.device, data: Path | None = None) -> None:
         if not self.path:
             raise ValueError("which text? For example: surnn train text_file --task.path book.txt")
-        path = Path(self.path).expanduser()
+        texts = {name: self._read(name, data) for name in PATHS if getattr(self, name)}
+        apart = dict(zip(SPLITS, texts.values(), strict=False))
+        self._keep(apart if self.valid_path else self._divided(texts["path"]), device, data)
+        about = {
+            name: {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+            for name, text in texts.items()
+        }
+        object.__setattr__(self, "_about", about)
+
+    def _read(self, name: str, data: Path | None) -> bytes:
+        named = getattr(self, name)
+        path = Path(named).expanduser()
         if data is not None and not path.exists():
             path = data / path
         try:
-            text = path.read_bytes()
+            return path.read_bytes()
         except OSError as error:
-            raise ValueError(f"task.path {self.path!r} cannot be read: {error}") from error
+            raise ValueError(f"task.{name} {named!r} cannot be read: {error}") from error
+
+    def _divided(self, text: bytes) -> dict[Split, bytes]:
         if len(text) < SHORTEST:
             least = max(SHORTEST, -(-10 * self.context // 9))
             raise ValueError(
@@ -66,14 +96,11 @@ class TextFile(Tokenized):
             )
         until = [round(share * len(text)) for share in accumulate(self.shares)]
         ends = [_whole_letters(text, end) for end in until]
-        splits: dict[Split, bytes] = {
+        return {
             split: text[begin:end]
             for split, share, begin, end in zip(SPLITS, self.shares, (0, *ends), ends, strict=False)
             if share > 0
         }
-        self._keep(splits, device, data)
-        about = {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
-        object.__setattr__(self, "_about", about)
 
     def files(self) -> dict[str, str]:
         about = vars(self).get("_about")
@@ -82,15 +109,19 @@ class TextFile(Tokenized):
     def check_same(self, run: Path) -> None:
         if not (run / ON_RECORD).exists():  # of an earlier version of surnn
             return
-        was, now = json.loads((run / ON_RECORD).read_text()), vars(self)["_about"]
-        if was != now:
-            raise ValueError(
-                f"task.path {self.path!r} is not the text that {run} was trained on: it had "
-                f"{was['bytes']:,} bytes and has {now['bytes']:,}"
-                + (", but others" if was["bytes"] == now["bytes"] else "")
-                + ". Bring that back; or evaluate on this one under another name, with "
-                "surnn eval --task.path, or train anew"
-            )
+        before = json.loads((run / ON_RECORD).read_text())
+        if "bytes" in before:  # of one file, as an earlier version wrote it
+            before = {"path": before}
+        for name, was in before.items():
+            now = vars(self)["_about"][name]
+            if was != now:
+                raise ValueError(
+                    f"task.{name} {getattr(self, name)!r} is not the text that {run} was trained "
+                    f"on: it had {was['bytes']:,} bytes and has {now['bytes']:,}"
+                    + (", but others" if was["bytes"] == now["bytes"] else "")
+                    + ". Bring that back; or evaluate on this one under another name, with "
+                    f"surnn eval --task.{name.replace('_', '-')}, or train anew"
+                )
 
     def details(self, prediction: Tensor, batch: Batch) -> dict[str, Score]:
         found = self.measures(prediction, batch)

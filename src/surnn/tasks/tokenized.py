@@ -56,9 +56,10 @@ class Tokenized(Language):
             return float(self.vocabulary_size)
         if self.tokens == "bytes":
             return 8.0
-        # All tokens alike: their entropy over the bytes that they have in the test text.
+        # All tokens alike: their entropy over the bytes that they have in the test text, or in
+        # what there is instead.
         corpus = kept(self)
-        text = corpus.texts["test"][1:].long()
+        text = next(corpus.texts[s] for s in reversed(SPLITS) if s in corpus.texts)[1:].long()
         size = corpus.spelling[text, 0].float().mean().item()
         return float(np.log2(self.vocabulary)) / size
 
