@@ -8,7 +8,7 @@
     evaluations.jsonl  one line each time that surnn eval evaluated it
     resumed.jsonl      one line each time that the run went on, and what was changed
     tokenizer.json     of language models with tokens of their own
-    text.json          of text_file: its length and checksum, lest another text take its place
+    text.json          of text_file: lengths and checksums, lest another text take its place
     last/ previous/    checkpoints: model.safetensors, state.pt, manifest.json
     best/              the weights with the best validation metric
     lock               held by the process that trains
