@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from surnn.cli import main
-from surnn.config import GateConfig
-from surnn.runs import RunError, RunFolder
+from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from surnn.finetune import options_of
+from surnn.runs import RunError, RunFolder, config_to_dict
 from surnn.tasks.copying import Copying
 from surnn.tasks.selective_copy import SelectiveCopy
 from tiny_sets import article
@@ -104,6 +105,30 @@ def test_a_clock_may_be_kept_or_changed_knowingly(other):
     for horizon in (30, 50):
         gate = GateConfig(rate=0.3, horizon=horizon)
         trainer(config=replace(longer, gate=gate), start=str(other)).begin()
+
+
+@pytest.mark.parametrize(
+    ("model", "gate", "train"),
+    [
+        (ModelConfig("gru", half_state=True), GateConfig(), {"precision": "bfloat16"}),
+        (ModelConfig(), GateConfig(target_rate=0.2, horizon=9), {"rate_penalty": 0.5}),
+        (ModelConfig(), GateConfig("open"), {}),
+        (ModelConfig(), GateConfig("ssm", horizon=9), {}),
+    ],
+)
+def test_options_come_with_those_that_they_need(tmp_path, model, gate, train):
+    was = RunConfig(Copying(delay=30), model, gate, TrainConfig(steps=7, batch=2, **train))
+    run = RunFolder.create(tmp_path / "run", config_to_dict(was)).path
+    assert options_of(run, RunConfig(CONFIG.task)) == RunConfig(
+        CONFIG.task, model, gate, TrainConfig(**train)
+    )
+
+
+def test_options_of_a_run_that_was_on_a_gpu(tmp_path):
+    was = RunConfig(Copying(delay=30), ModelConfig(backend="triton"))
+    run = RunFolder.create(tmp_path / "run", config_to_dict(was)).path
+    found = options_of(run, RunConfig(CONFIG.task))
+    assert (found.model.backend, found.gate.horizon) == ("auto", 50)
 
 
 def test_runs_without_weights_are_refused(other, tmp_path):
