@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import surnn
 from surnn.cli import main
 from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
 from surnn.finetune import options_of
@@ -98,6 +99,16 @@ def test_it_goes_on_without_that_run(other, tmp_path, gone_at):
 def test_weights_that_do_not_fit_are_refused(other, change, message):
     with pytest.raises(ValueError, match=message):
         trainer(config=replace(CONFIG, **change), start=str(other)).begin()
+
+
+def test_a_table_of_another_length_is_refused_by_its_horizon(tmp_path):
+    short = replace(CONFIG, gate=GateConfig("table", horizon=5))
+    run = trainer(tmp_path / "run", config=short, steps=1)
+    run.fit()
+    run.close()
+    longer = replace(CONFIG, gate=GateConfig("table", horizon=7))
+    with pytest.raises(ValueError, match="Take its options, --gate.horizon 5 instead of 7; or"):
+        trainer(config=longer, start=str(tmp_path / "run")).begin()
 
 
 def test_a_clock_may_be_kept_or_changed_knowingly(other):
@@ -195,6 +206,8 @@ def test_options_and_tokens_are_those_of_the_run(language, capsys):
     assert not Path("third").exists()
 
     shutil.rmtree("first")
+    surnn.load("second").task.prepare(torch.device("cpu"))  # figures need it so
+    assert main(["eval", "second"]) == 0
     assert main(["resume", "second", "--train.steps", "3"]) == 0
     assert main(["eval", "second"]) == 0
     assert main(["generate", "second", "--tokens", "3"]) == 0

@@ -124,9 +124,11 @@ def _differences(was: RunConfig, config: RunConfig) -> str:
     found = []
     for part in ("model", "gate"):
         theirs, mine = asdict(getattr(was, part)), asdict(getattr(config, part))
+        if part == "gate":  # which may be left to the task; of kinds without a clock, None
+            theirs["horizon"], mine["horizon"] = clock_of(was), clock_of(config)
         found += [
             f"--{part}.{name.replace('_', '-')} {theirs[name]} instead of {mine[name]}"
             for name in theirs
-            if theirs[name] != mine[name] and name != "horizon"
+            if theirs[name] != mine[name]
         ]
     return f"Take its options, {', '.join(found)}; or leave out train.start"

@@ -5,7 +5,7 @@ Not named after its function: a module ``surnn.load`` would stand in the way of 
 
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,7 +21,8 @@ class Trained(NamedTuple):
     model: SequenceModel
     """With the weights of the checkpoint, in eval mode."""
     task: Task
-    """What it was trained on; ``task.prepare(device)`` loads its data."""
+    """What it was trained on, in the tokens that the folder keeps; ``task.prepare(device)`` loads
+    its data."""
     config: RunConfig
     """Every choice of the run. Backend ``"triton"`` has become ``"auto"``: exact backends compute
     the same, and there may be no GPU here."""
@@ -42,7 +43,7 @@ def load(run: str | Path, checkpoint: str = "best", device: torch.device | str =
     folder = RunFolder.open(Path(run))
     config = portable_config(folder)
     weights, state = folder.load(checkpoint)
-    task = config.task
+    task = in_its_tokens(config.task, folder)
     model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
     try:
         model.load_state_dict(weights)
@@ -53,6 +54,15 @@ def load(run: str | Path, checkpoint: str = "best", device: torch.device | str =
             f"version of surnn? {error}"
         ) from error
     return Trained(model.to(device).eval(), task, config, state["step"])
+
+
+def in_its_tokens(task: Any, folder: RunFolder) -> Any:
+    """The task in the encoding that a run's folder keeps, lest the file that it was named be gone,
+    or another text give another one."""
+    learned = folder.path / "tokenizer.json"
+    if getattr(task, "tokens", "bytes") == "bytes" or not learned.exists():
+        return task
+    return replace(task, tokenizer=str(learned.resolve()))
 
 
 def portable_config(folder: RunFolder) -> RunConfig:

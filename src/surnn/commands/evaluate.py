@@ -14,7 +14,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +97,6 @@ def judge(
         changed = changes(trained, task)
         # The clock stays the one that was trained, whatever the length is now.
         check_fit(trained, task, changed)
-        task = in_its_tokens(task, trained, path)
         task.prepare(place, data)
         if not any(name.endswith("path") for name in changed):  # another file is meant to be one
             task.check_same(path)
@@ -117,17 +116,6 @@ def judge(
     ) as error:  # a folder of someone else's, perhaps: the numbers are good all the same
         print(f"not put on record: {error}", file=sys.stderr)
     return {"task": task.name, **changed, **what, "chance": task.chance}, found, task.metric
-
-
-def in_its_tokens(task: Any, trained: Any, path: Path) -> Any:
-    """The task in the encoding that the model learned, whatever text is evaluated now; unless it
-    names another one than the task that it was trained on."""
-    learned = path / "tokenizer.json"
-    if getattr(task, "tokens", "bytes") == "bytes" or not learned.exists():
-        return task
-    if task.tokenizer != trained.tokenizer:
-        return task
-    return replace(task, tokenizer=str(learned.resolve()))
 
 
 def changes(trained: Any, task: Any) -> dict[str, Any]:

@@ -43,8 +43,8 @@ def more_help(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Train on."""
     from ..runs import RunError, RunFolder, config_from_dict  # noqa: PLC0415 (torch)
+    from ..trained import in_its_tokens  # noqa: PLC0415
     from .configure import override  # noqa: PLC0415
-    from .evaluate import in_its_tokens  # noqa: PLC0415
     from .show import say  # noqa: PLC0415
     from .standing import best_of, in_words, standing, what_next  # noqa: PLC0415
     from .train import fit  # noqa: PLC0415
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
         train = override(f"surnn resume {arguments.run}", "train", arguments.flags, planned.train)
         task = planned.task
         if getattr(task, "tokenizer", ""):  # the file that it was named may be gone by now
-            task = in_its_tokens(task, task, folder.path)
+            task = in_its_tokens(task, folder)
         config = replace(planned, task=task, train=train)
     except (RunError, ValueError) as error:
         raise CommandError(str(error)) from error
