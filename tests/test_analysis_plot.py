@@ -21,7 +21,9 @@ from surnn.runs import RunFolder, config_to_dict
 from surnn.tasks import load_task
 from surnn.tasks.copying import Copying
 from surnn.tasks.mackey_glass import MackeyGlass
+from surnn.tasks.text_file import TextFile
 from surnn.train import Trainer
+from tiny_sets import article
 
 pytest.importorskip("matplotlib")
 
@@ -237,12 +239,13 @@ def test_no_legend_covers_trajectories(runs):
     assert not any(under.overlaps(axes.get_tightbbox()) for axes in figure.axes)
 
 
-def test_labels_tell_runs_apart(runs, tmp_path):
-    def labels(*paths, **options):
-        subjects = [Subject(path) for path in paths]
-        name_all(subjects, **options)
-        return [subject.label for subject in subjects], groups(subjects)
+def labels(*paths, **options):
+    subjects = [Subject(path) for path in paths]
+    name_all(subjects, **options)
+    return [subject.label for subject in subjects], groups(subjects)
 
+
+def test_labels_tell_runs_apart(runs, tmp_path):
     three = runs["sugru"], runs["again"], runs["gru"]
     assert labels(*three)[0] == ["SuGRU (a)", "SuGRU (b)", "GRU"]
     found, together = labels(*three, seeds_together=True)
@@ -263,6 +266,21 @@ def test_labels_tell_runs_apart(runs, tmp_path):
         "SuGRU, rhythm gates", "SuGRU, input gates", "SuGRU, rhythm gates, attention every 2",
         "Transformer",
     ]  # fmt: skip
+
+
+def test_labels_of_texts_have_names_of_files_and_leave_room(tmp_path):
+    runs = []
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.txt").write_text(article(60 if name == "one" else 70))
+        other = {"valid_path": str(tmp_path / "one.txt")} if name == "two" else {}
+        task = TextFile(16, path=str(tmp_path / f"{name}.txt"), **other)
+        runs.append(train(tmp_path / f"run-{name}", task, seed=len(other)))
+    assert labels(*runs)[0] == ["SuGRU, path one.txt", "SuGRU, path two.txt, valid path one.txt"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(KINDS, "sugru", "a very long name " * 5)
+        figure = drawn("wall-clock", *runs)
+        figure.draw_without_rendering()
+    assert figure.axes[0].get_position().width > 0.3
 
 
 # ---------------------------------------------------------------------------- the command

@@ -107,7 +107,7 @@ def test_a_table_of_another_length_is_refused_by_its_horizon(tmp_path):
     run.fit()
     run.close()
     longer = replace(CONFIG, gate=GateConfig("table", horizon=7))
-    with pytest.raises(ValueError, match="Take its options, --gate.horizon 5 instead of 7; or"):
+    with pytest.raises(ValueError, match=r"options, --gate.horizon 5 instead of 7; or"):
         trainer(config=longer, start=str(tmp_path / "run")).begin()
 
 

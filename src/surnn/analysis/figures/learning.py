@@ -1,5 +1,6 @@
 """How training went, and how far forecasts reach."""
 
+import textwrap
 from collections.abc import Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -65,10 +66,11 @@ def wall_clock(subjects: Sequence[Subject], _example: int) -> "Figure":
         name_all(some, seeds_together=True)
         metric = some[0].config.task.metric
         for style, (label, same) in zip(line_styles(), groups(some).items(), strict=False):
+            told = textwrap.fill(_of_seeds(label, same), 60)  # longer ones leave no room for axes
             for number, subject in enumerate(same):
                 found = timed_curve(subject.path, metric)
                 axes.plot(found.seconds, found.value, **style, marker="o", markersize=2.5,
-                          label=None if number else _of_seeds(label, same))  # fmt: skip
+                          label=None if number else told)  # fmt: skip
         axes.set_title(name)
         axes.set_xlabel("seconds of training")
         axes.set_ylabel(f"validation {metric}")
@@ -78,7 +80,8 @@ def wall_clock(subjects: Sequence[Subject], _example: int) -> "Figure":
         axes.set_xticks([tick for tick in ticks if low <= tick <= high])
         axes.xaxis.set_major_formatter("{x:g}")
         open_axes(axes)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+        columns = 2 if max(map(len, groups(some))) <= 40 else 1
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=columns)
     return figure
 
 

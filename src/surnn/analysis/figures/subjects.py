@@ -202,10 +202,12 @@ def _label(subjects: Sequence[Subject], names: Sequence[str]) -> None:
 
 
 def _told(name: str, value: Any) -> str:
-    """An option and its value; nothing of one that is off."""
-    if value is None or value is False:
+    """An option and its value; nothing of one that is off, and of files their names."""
+    if value is None or value is False or value == "":
         return ""
     short = f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, str) and value.startswith("/"):
+        short = Path(value).name
     if name == "task.name":
         return short
     if name == "gate.kind":
