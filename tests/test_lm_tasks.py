@@ -334,7 +334,7 @@ def test_a_file_for_each_split(tmp_path, monkeypatch, tokens):
     with pytest.raises(ValueError, match="which text"):
         replace(task, path="").prepare(CPU, tmp_path)
     (tmp_path / "test_path").write_text("")
-    with pytest.raises(ValueError, match="the test text is empty"):
+    with pytest.raises(ValueError, match="the test text has 0 bytes; expected at least 2"):
         task.prepare(CPU, tmp_path)
 
 

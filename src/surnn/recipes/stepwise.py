@@ -188,5 +188,5 @@ def spiking_psmnist_adapting() -> RunConfig:
 
 @recipe()
 def spiking_psmnist_rhythm() -> RunConfig:
-    """The fixed cycles of Rhythm-SNN, adaptation going on."""
+    """Fixed cycles as of Rhythm-SNN, 10 to 100 steps in all layers, adaptation going on."""
     return replace(spiking_psmnist_adapting(), gate=GateConfig("cycles", granularity="unit"))
