@@ -217,10 +217,11 @@ def test_options_and_tokens_are_those_of_the_run(language, capsys):
 
 
 def test_bytes_stay_bytes(language):
-    language("one", "first", *TINY, "--model.kind", "gru")
+    language("one", "first", *TINY, "--model.kind", "gru", "--task.streams")
     language("two", "second", "--train.start", "first")
     now = RunFolder(Path("second")).config()
-    assert (now["task"]["tokens"], now["task"]["context"]) == ("bytes", 16)
+    read = tuple(now["task"][name] for name in ("tokens", "context", "streams"))
+    assert read == ("bytes", 16, True)
     assert now["model"]["kind"] == "gru"
     pytest.importorskip("tokenizers")
     told = language("two", "third", "--train.start", "first", *TOKENS, wrong=True)
