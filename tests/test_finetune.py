@@ -49,6 +49,18 @@ def test_it_begins_with_the_best_weights_and_nothing_else(other, tmp_path):
     assert RunFolder(tmp_path / "run").config()["train"]["start"] == str(other)
 
 
+def test_weights_that_training_makes_worse_stay_the_best(other, tmp_path):
+    run = trainer(tmp_path / "run", start=str(other), steps=3, learning_rate=10.0)
+    run.fit()
+    (first, *later) = [v for v in RunFolder(tmp_path / "run").metrics() if v["kind"] == "valid"]
+    assert first["step"] == 0
+    assert run.best == first["accuracy"] >= max(line["accuracy"] for line in later)
+    best, state = RunFolder(tmp_path / "run").load("best")
+    start, _ = RunFolder(other).load("best")
+    assert state["step"] == 0
+    assert all(torch.equal(value, start[name]) for name, value in best.items())
+
+
 @pytest.mark.parametrize("gone_at", [1, 4])
 def test_it_goes_on_without_that_run(other, tmp_path, gone_at):
     """Also before its first checkpoint is due, which is at update 3."""

@@ -156,12 +156,12 @@ class Trainer:
         """Take the weights of ``train.start``, if it names a run; once, and by itself in fit."""
         if self._begun:
             return
-        weights: dict[str, Any] = {}
-        step = 0
+        weights, step = {}, 0
         with self.world.failing_together():
             weights, step = weights_for(self.model, self.config)
         restore(self.model, self.updater.optimizer, weights, {})
         self._notes.append(f"begins with the weights of {self.config.train.start}, update {step}")
+        self.evaluated = -1  # what they do before any update is to be known, and may stay the best
         self._begun = True
 
     def fit(self) -> dict[str, Any]:

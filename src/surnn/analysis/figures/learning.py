@@ -69,8 +69,9 @@ def wall_clock(subjects: Sequence[Subject], _example: int) -> "Figure":
             told = textwrap.fill(_of_seeds(label, same), 60)  # longer ones leave no room for axes
             for number, subject in enumerate(same):
                 found = timed_curve(subject.path, metric)
-                axes.plot(found.seconds, found.value, **style, marker="o", markersize=2.5,
-                          label=None if number else told)  # fmt: skip
+                timed = found.seconds > 0  # a run may be evaluated before its first update
+                axes.plot(found.seconds[timed], found.value[timed], **style, marker="o",
+                          markersize=2.5, label=None if number else told)  # fmt: skip
         axes.set_title(name)
         axes.set_xlabel("seconds of training")
         axes.set_ylabel(f"validation {metric}")
