@@ -64,9 +64,9 @@ class Tokenized(Language):
         return float(np.log2(self.vocabulary)) / size
 
     def _keep(self, texts: dict[Split, bytes], device: torch.device, data: Path | None) -> None:
-        if short := [split for split, text in texts.items() if len(text) < 2]:
-            size = len(texts[short[0]])
-            raise ValueError(f"the {short[0]} text has {size} bytes; expected at least 2")
+        for split, text in texts.items():
+            if len(text) < 2:
+                raise ValueError(f"the {split} text has {len(text)} bytes; expected at least 2")
         if self.tokens == "bytes":  # a line's end stands before each text
             tokens = {s: np.frombuffer(b"\n" + text, np.uint8) for s, text in texts.items()}
             spelled: list[bytes | None] = list(BYTES)
