@@ -19,26 +19,7 @@ from safetensors.torch import save_file
 from surnn.config import GateConfig
 from surnn.runs import RunError, RunFolder
 from surnn.tasks.copying import Copying
-from surnn.train import Trainer
-from training import CONFIG, record, resumed, same, trainer, updates
-
-
-class Gone(Exception):
-    """The process, without a word."""
-
-
-def fit_until(run: Trainer, step: int) -> None:
-    """Train until the process is gone, right before an update."""
-    update = run._update
-
-    def until_gone():
-        if run.step == step:
-            raise Gone
-        update()
-
-    run._update = until_gone
-    with pytest.raises(Gone):
-        run.fit()
+from training import CONFIG, fit_until, record, resumed, same, trainer, updates
 
 
 @pytest.mark.parametrize("gone_at", [4, 8])

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
@@ -40,6 +41,24 @@ def resumed(path: Path, config: RunConfig = CONFIG, **train) -> Trainer:
     run = Trainer(config, RunFolder.open(path))
     run.resume()
     return run
+
+
+class Gone(Exception):
+    """The process, without a word."""
+
+
+def fit_until(run: Trainer, step: int) -> None:
+    """Train until the process is gone, right before an update."""
+    update = run._update
+
+    def until_gone():
+        if run.step == step:
+            raise Gone
+        update()
+
+    run._update = until_gone
+    with pytest.raises(Gone):
+        run.fit()
 
 
 def updates(run: Trainer, count: int) -> None:

@@ -28,7 +28,7 @@ from surnn.runs import RunFolder, config_from_dict
 from surnn.tasks import load_task
 
 ROOT = Path(__file__).resolve().parent.parent
-KEPT = ("config.json", "environment.json", "metrics.jsonl", "evaluations.jsonl", "resumed.jsonl")
+KEPT = ("config.json", "metrics.jsonl", "evaluations.jsonl", "resumed.jsonl")
 NOT_RUN = "not run: no GPU time yet"
 
 
@@ -244,12 +244,14 @@ def run_time(folder: Path) -> list[str]:
     names = list(dict.fromkeys((r["contestant"], r["mode"]) for r in records))
     found = {(r["T"], r["contestant"], r["mode"]): r["fwd_bwd_ms"] for r in records}
     steps = sorted({r["T"] for r in records})
+    turns = [len(r["fwd_bwd_turns_ms"]) for r in records]
     told = [
         "## Run time of a training step",
         "",
         f"One layer of {shape['H']} units, {shape['B']} sequences, {shape['dtype']}, "
-        f"{about['device']}; milliseconds forward and backward, medians of {about['turns']}; p is "
-        f"the update rate. `{about['command']}`, all of it in `results/{folder.name}/`.",
+        f"{about['device']}; milliseconds forward and backward, medians of {min(turns)} to "
+        f"{max(turns)}; p is the update rate. `{about['command']}`, all of it in "
+        f"`results/{folder.name}/`.",
         "",
         f"| steps | {' | '.join(map(str, steps))} |",
         "|---" * (1 + len(steps)) + "|",

@@ -77,7 +77,7 @@ def _read_alike(folder: RunFolder, was: Task, task: Any) -> Any:
     task = replace(task, context=was.context, streams=was.streams)
     if not isinstance(task, Tokenized):
         return task
-    if was.vocabulary_size == 256:
+    if not isinstance(was, Tokenized) or was.tokens == "bytes":
         return replace(task, tokens="bytes", vocabulary=type(task).vocabulary, tokenizer="")
     file = str(_tokenizer(folder).absolute())
     return replace(task, tokens="bpe", vocabulary=was.vocabulary_size, tokenizer=file)

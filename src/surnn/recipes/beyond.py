@@ -9,7 +9,7 @@ from functools import partial
 from ..config import GateConfig, ModelConfig, RunConfig
 from ..tasks.ecg import EcgBeats
 from ..tasks.spoken_digits import SpokenDigits
-from .base import CLOCK, add, epochs, recipe
+from .base import CLOCK, Make, add, epochs, recipe
 
 SELECTIVE = GateConfig("input", rate=0.3, target_rate=0.1)
 """Sees the input; needs a rate penalty in training."""
@@ -59,12 +59,13 @@ def spoken_digits_gru() -> RunConfig:
     return spoken_digits().beside("gru")
 
 
-def at_rate(config: RunConfig, rate: float) -> RunConfig:
+def at_rate(make: Make, rate: float) -> RunConfig:
     """The same with another share of updates."""
+    config = make()
     return replace(config, gate=replace(config.gate, target_rate=rate))
 
 
 for _rate in (0.03, 0.3):
     for _make in (ecg, spoken_digits):
         _name = _make.__name__.replace("_", "-")
-        add(f"{_name}-rate-{_rate:g}", partial(at_rate, _make(), _rate), f"{_rate:.0%} of updates.")
+        add(f"{_name}-rate-{_rate:g}", partial(at_rate, _make, _rate), f"{_rate:.0%} of updates.")

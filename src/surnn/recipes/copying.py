@@ -16,19 +16,18 @@ FIGURE = "Figure 2b"
 
 
 def ours(delay: int, steps: int, **task: Any) -> RunConfig:
-    """SuGRU, two layers of 16 heads of 16, without blocks. A rate that decays early is too low to
-    find the times at which to read and to answer."""
+    """SuGRU, two layers of 16 heads of 16, without blocks."""
     train = TrainConfig(
         steps=steps, batch=32, learning_rate=8e-3, warmup=100, hold=0.9, evaluate_every=200,
         cuda_graph=True,
     )  # fmt: skip
     model = ModelConfig(layers=2, width=256, block="stack")
-    task = {"objective": "recall", **task}
-    return RunConfig(Copying(delay=delay, **task), model, GateConfig(rate=0.05), train)
+    data = Copying(delay=delay, objective="recall", **task)
+    return RunConfig(data, model, GateConfig(rate=0.05), train)
 
 
 def plain(config: RunConfig, kind: ModelKind, chrono: bool = False) -> RunConfig:
-    """The same without gates, dense, at a rate that such networks bear."""
+    """The same without gates, dense, at a smaller learning rate."""
     config = config.beside(kind, chrono=chrono)
     return replace(config, train=replace(config.train, learning_rate=2e-3))
 

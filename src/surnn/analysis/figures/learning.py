@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ def learning_curves(subjects: Sequence[Subject], _example: int) -> "Figure":
 
 def wall_clock(subjects: Sequence[Subject], _example: int) -> "Figure":
     """The metric in validation against the time that training took, a panel for each task."""
+    log_ticks = import_module("matplotlib.ticker").LogLocator
     tasks: dict[str, list[Subject]] = {}
     for subject in subjects:
         tasks.setdefault(subject.options["task.name"], []).append(subject)
@@ -76,9 +78,7 @@ def wall_clock(subjects: Sequence[Subject], _example: int) -> "Figure":
         axes.set_xlabel("seconds of training")
         axes.set_ylabel(f"validation {metric}")
         axes.set_xscale("log", subs=())
-        low, high = axes.get_xlim()
-        ticks = [d * 10.0**e for e in range(-3, 8) for d in (1, 2, 5)]
-        axes.set_xticks([tick for tick in ticks if low <= tick <= high])
+        axes.xaxis.set_major_locator(log_ticks(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter("{x:g}")
         open_axes(axes)
         columns = 2 if max(map(len, groups(some))) <= 40 else 1
