@@ -215,6 +215,17 @@ def test_a_quarter_of_the_units_is_always_on():
     assert shares == [0.25] * 4
 
 
+def test_recipes_named_by_a_rate_have_it_and_differ_in_nothing_else():
+    for name, recipe in RECIPES.items():
+        row, found, rate = name.partition("-rate-")
+        if not found:
+            continue
+        field = "rate" if row == "psmnist-stepwise" else "target_rate"
+        plain = RECIPES[row]()
+        assert recipe() == replace(plain, gate=replace(plain.gate, **{field: float(rate)}))
+        assert recipe() != plain
+
+
 def test_every_horizon_has_a_recipe_for_every_model():
     for horizon in (10, 20, 50, 100, 200, 500, 1000):
         for ending in ("", "-always-on", "-gru", "-lstm", "-s4d"):
