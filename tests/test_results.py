@@ -108,6 +108,8 @@ def test_untested_and_unlike_runs_are_refused(tmp_path, rows):
         results.add("copying-1000", [folder.path], rows)
     with pytest.raises(SystemExit, match="there is no recipe 'copying'"):
         results.add("copying", [folder.path], rows)
+    with pytest.raises(SystemExit, match=r"there is no folder .*nowhere"):
+        results.add("copying-1000", [tmp_path / "nowhere"], rows)
     runs = [finished_run(tmp_path / f"run{seed}", seed, 0.9, steps=50 + seed) for seed in (0, 1)]
     with pytest.raises(SystemExit, match="not of one configuration"):
         results.add("copying-1000", runs, rows)

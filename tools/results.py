@@ -24,7 +24,7 @@ from typing import Any
 from surnn.bench.engine import total
 from surnn.models import SequenceModel
 from surnn.recipes import RECIPES, Recipe
-from surnn.runs import RunFolder, config_from_dict
+from surnn.runs import RunError, RunFolder, config_from_dict
 from surnn.tasks import load_task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,7 +49,10 @@ def add(row: str, runs: list[Path], rows: Path, beside: int = 0) -> None:
     for path in runs:
         if path.resolve().is_relative_to(rows.resolve()):
             raise SystemExit(f"{path} is a record already: python tools/results.py again")
-        folder = RunFolder.open(path)
+        try:
+            folder = RunFolder.open(path)
+        except RunError as error:
+            raise SystemExit(str(error)) from error
         if not any(is_result(line) for line in folder.evaluations()):
             raise SystemExit(f"{path} has not been tested: surnn eval {path} --split test")
         kept = rows / row / f"seed{folder.config()['train']['seed']}"
