@@ -20,10 +20,10 @@ RHYTHM = GateConfig(rate=0.1, granularity="unit", frequencies=256, min_period=4.
 
 def row(gate: GateConfig = RHYTHM, kind: ModelKind = "sugru") -> RunConfig:
     """Any of the rows with gates."""
-    model = ModelConfig(kind, layers=2, width=256, heads=1, block="stack")
+    model = ModelConfig(kind, layers=2, width=256, heads=1, block="stack", dropout=0.2)
     train = TrainConfig(
-        steps=50_000, batch=100, learning_rate=1e-3, warmup=200, hold=0.6, evaluate_every=500,
-        precision="bfloat16", cuda_graph=True,
+        steps=50_000, batch=100, learning_rate=5e-4 if kind == "surnn" else 1e-3, warmup=200,
+        hold=0.6, weight_decay=0.1, evaluate_every=500, precision="bfloat16", cuda_graph=True,
     )  # fmt: skip
     return RunConfig(PermutedMnist(permutation="nru"), model, gate, train)
 
