@@ -1,12 +1,12 @@
 """The trainer on a GPU: it never waits for the device, and its CUDA graph is what it captured."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 
-from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from surnn.config import GateConfig, GateKind, ModelConfig, RunConfig, TrainConfig
 from surnn.graphs import FAR_AHEAD, WARM_UP, Ahead, Captured
 from surnn.tasks.base import Batch
 from surnn.tasks.copying import Copying
@@ -36,6 +36,15 @@ CONFIG = RunConfig(
 def options(parts: dict[str, Any] | None = None, **train) -> RunConfig:
     """The run with other options of training, and other parts."""
     return replace(CONFIG, train=replace(CONFIG.train, **train), **(parts or {}))
+
+
+@pytest.mark.parametrize("kind", get_args(GateKind))
+def test_a_run_is_captured_with_any_gate(tmp_path, kind):
+    stack = ModelConfig(width=64, heads=4, layers=2, block="stack")
+    parts: dict[str, Any] = {"gate": GateConfig(kind), "model": stack}
+    run = trainer(tmp_path, options(parts, cuda_graph=True, rate_penalty=0.0))
+    run.fit()
+    assert run.updater._run.graph is not None
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,12 @@ from .base import Gate, bias_for_rate
 _CALIBRATION_STEPS = 4096
 
 
+@cache
+def _kept_numbers(numbers: tuple[int, ...], *, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # whoever asks first, all may train with it
+        return torch.tensor(numbers, device=device)
+
+
 class ClockGate(Gate):
     """A gate of (t, unit) only, with a bias that sets its initial rate.
 
@@ -284,7 +290,7 @@ class Spectral(ClockGate):
         return low + sorted({candidates[i] for i in spread}) if candidates else low
 
     def setup(self, width, input_size):
-        self.cycles = self._frequencies()
+        self.cycles = tuple(self._frequencies())
         count = len(self.cycles)
         scale = math.sqrt(2 / count)  # half the masks start open
         self.real = nn.Parameter(torch.randn(width, count) * scale)
@@ -298,7 +304,9 @@ class Spectral(ClockGate):
         return Surrogate(slope=4.0).step(self.mask).mean()
 
     def wave(self, t):
-        cycles = torch.tensor(self.cycles, device=t.device)
+        # A graph that is being captured takes nothing from the host.
+        kept = t.is_cuda and not is_traced(t)
+        cycles = (_kept_numbers if kept else torch.tensor)(self.cycles, device=t.device)
         turn = torch.remainder(t.unsqueeze(-1) * cycles, self.horizon).double() / self.horizon
         angle = turn * (2 * math.pi)
         on = Surrogate(slope=4.0).step(self.mask.double())
