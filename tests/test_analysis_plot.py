@@ -1,5 +1,6 @@
 """surnn plot: every figure, from tiny runs; what it says and what it refuses."""
 
+import json
 import re
 import shutil
 import sys
@@ -47,7 +48,7 @@ def train(path, task, kind="sugru", data=None, gate=FIXED, model=SMALL, **option
 def runs(tmp_path_factory):
     """Of tasks that need no data."""
     folder = tmp_path_factory.mktemp("runs")
-    return {
+    made = {
         "sugru": train(folder / "a", Copying(delay=10)),
         "again": train(folder / "b", Copying(delay=10), seed=1),
         "learned": train(folder / "l", Copying(delay=10), gate=GateConfig(rate=0.3)),
@@ -58,6 +59,9 @@ def runs(tmp_path_factory):
         "chaos": train(folder / "d", CHAOS),
         "calm": train(folder / "e", CHAOS, "gru"),
     }
+    for name in ("sugru", "again", "gru"):
+        assert main(["eval", str(made[name]), "--split", "test"]) == 0
+    return made
 
 
 def drawn(name, *paths, data=None):
@@ -86,6 +90,10 @@ SHOWS = {
     "wall-clock": (
         ("sugru", "again", "gru", "chaos"),
         "copying\n\nseconds of training\nvalidation accuracy\nSuGRU (2 seeds)\nGRU\nmackey_glass",
+    ),
+    "metric-by-rate": (
+        ("sugru", "again", "gru"),
+        "copying\n\nupdates [% of steps]\ntest accuracy\nSuGRU\nGRU",
     ),
     "copying-loss": (("sugru", "gru"), "memoryless, delay 10: 0.6931"),
     "gradients": (("sugru", "gru"), "GRU: p = 1.00, ρ ="),
@@ -140,9 +148,10 @@ def test_every_figure_is_tested():
 
 def test_every_figure_is_in_the_documents_and_small():
     text = (ROOT / "docs" / "analysis.md").read_text()
-    shown = set(re.findall(r"figures/(.*?)\.png", text))
-    there = {path.stem: path.stat().st_size for path in (ROOT / "docs" / "figures").glob("*.png")}
-    assert shown == set(there)
+    shown = set(re.findall(r"\((.*?figures/.*?\.png)\)", text))
+    assert all((ROOT / "docs" / path).exists() for path in shown)
+    there = {path.name: path.stat().st_size for path in (ROOT / "docs" / "figures").glob("*.png")}
+    assert {Path(path).name for path in shown if path.startswith("figures/")} == set(there)
     assert max(there.values()) < 150_000
     assert all(f"surnn plot {name} " in text for name in PLOTS)
     functions = [name for name in analysis.__all__ if name.islower()]
@@ -274,6 +283,52 @@ def test_an_evaluation_before_the_first_update_has_no_place_on_a_clock(runs, tmp
     (line,) = drawn("wall-clock", run).axes[0].lines
     assert len(line.get_xdata()) > 0
     assert min(line.get_xdata()) > 0
+
+
+def with_metrics(path, metrics, **options):
+    """A run without weights that has been tested, with a gate of its own."""
+    config = RunConfig(options.pop("task", Copying(delay=10)), SMALL, replace(FIXED, **options))
+    folder = RunFolder.create(path, config_to_dict(config))
+    folder.evaluated(split="test", checkpoint="best", step=1, overrides={}, metrics=metrics)
+    return path
+
+
+def test_rates_that_were_asked_for_are_joined_and_seeds_averaged(tmp_path):
+    runs = []
+    for name, rate, found, accuracy in (
+        ("a", 0.3, [0.2, 0.4], 0.9), ("b", 0.1, [0.1, 0.1], 0.8), ("c", 0.1, [0.3, 0.3], 0.6)
+    ):  # fmt: skip
+        metrics = {"accuracy": accuracy, "update_rate": found}
+        runs.append(with_metrics(tmp_path / name, metrics, rate=rate))
+    seeded = json.loads((tmp_path / "c" / "config.json").read_text())
+    seeded["train"]["seed"] = 1
+    (tmp_path / "c" / "config.json").write_text(json.dumps(seeded))
+    other = with_metrics(
+        tmp_path / "d", {"accuracy": 0.5, "update_rate": [1.0]}, granularity="unit"
+    )
+    axes = drawn("metric-by-rate", *runs, other).axes[0]
+    lines = [bars.lines[0].get_xydata().tolist() for bars in axes.containers]
+    assert lines == [
+        [pytest.approx([20, 0.7]), pytest.approx([30, 0.9])],
+        [pytest.approx([100, 0.5])],
+    ]
+
+
+def test_what_has_not_been_tested_has_no_metric_to_show(runs):
+    with pytest.raises(Unfit, match=r"has not been tested: surnn eval .* --split test"):
+        drawn("metric-by-rate", runs["learned"])
+
+
+def test_forecasts_are_as_they_were_tested(tmp_path):
+    metrics = {"mse": 0.2, "mse at 2": 0.1, "mse at 5": 0.3}
+    (line, _) = (
+        drawn("forecast-horizon", with_metrics(tmp_path / "a", metrics, task=CHAOS)).axes[0].lines
+    )
+    assert line.get_xydata().tolist() == [pytest.approx([2, 0.1]), pytest.approx([5, 0.3])]
+    one = with_metrics(tmp_path / "b", {"mse": 0.2}, task=replace(CHAOS, horizons=(5,)))
+    assert drawn("forecast-horizon", one).axes[0].lines[0].get_xydata().tolist() == [
+        pytest.approx([5, 0.2])
+    ]
 
 
 def test_labels_of_texts_have_names_of_files_and_leave_room(tmp_path):

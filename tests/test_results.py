@@ -1,7 +1,8 @@
 """RESULTS.md is made from records, and is up to date."""
 
-import importlib.util
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,9 @@ from surnn.recipes import RECIPES
 from surnn.runs import RunFolder, config_to_dict
 
 ROOT = Path(__file__).resolve().parent.parent
-_spec = importlib.util.spec_from_file_location("results", ROOT / "tools" / "results.py")
-assert _spec is not None
-assert _spec.loader is not None
-results = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(results)
+sys.path.insert(0, str(ROOT / "tools"))
+import results  # noqa: E402
+from results_page import FIGURES, MARKS, filled, short, with_headlines  # noqa: E402
 
 
 def finished_run(path, seed, accuracy, steps=50):
@@ -34,7 +33,7 @@ def finished_run(path, seed, accuracy, steps=50):
 @pytest.fixture
 def rows(tmp_path):
     (tmp_path / "rows").mkdir()
-    (tmp_path / "rows" / "not_run.json").write_text('{"copying-5000": "not run: too long"}')
+    (tmp_path / "rows" / "not_run.json").write_text('{"copying-5000": "too long"}')
     return tmp_path / "rows"
 
 
@@ -50,24 +49,85 @@ def test_a_row_is_mean_and_deviation_over_its_seeds(tmp_path, rows):
     kept = rows / "copying-1000" / "seed1" / "metrics.jsonl"
     assert kept.read_text() == (runs[1] / "metrics.jsonl").read_text()
     page = results.page(rows)
-    assert "**0.9100 ± 0.0141 (2 seeds)**" in page
     assert (
-        "20.0% of steps (data 70.0%, delay 10.0%) | 50 of 3,000 updates, 12 s | 10 | 5.0 GB |"
+        "| copying-1000 |  |  | 91.00 ± 1.41 (2 seeds) | 20.0% of steps (data 70.0%, delay 10.0%) |"
         in page
     )
-    assert "copying-1000, seed1, accuracy 0.25 with task.delay 7" in page
+    assert "| 50 of 3,000 updates, 12 s | 10 | 5.0 GB |" in page
+    assert "| copying-1000 | task.delay 7 | 25.00 ± 0.00 (2 seeds) |" in page
 
 
 def test_a_seed_that_is_run_again_takes_its_place(tmp_path, rows):
     results.add("copying-1000", [finished_run(tmp_path / "before", 0, 0.5)], rows)
     results.add("copying-1000", [finished_run(tmp_path / "after", 0, 0.75)], rows)
-    assert "**0.7500 (one seed)**" in results.page(rows)
+    assert "| 75.00 (one seed) |" in results.page(rows)
 
 
 def test_what_was_not_run_says_so_and_why(rows):
     page = results.page(rows)
-    assert "| copying-5000 | Figure 2b, GRU with the gate |  | not run: too long |" in page
-    assert page.partition("## Run time")[0].count("not run") == len(RECIPES)
+    assert "Not run (too long): copying-5000.\n" in page
+    assert "Not run (no GPU time yet): lra-listops (paper 44.93), " in page
+    missing = re.findall(r"^Not run \(.*?\): (.*)\.$", page, re.MULTILINE)
+    names = [name.partition(" ")[0] for line in missing for name in line.split(", ")]
+    assert sorted(names) == sorted(RECIPES)
+
+
+def test_a_number_that_reaches_the_papers_is_bold(tmp_path, rows):
+    for number, shown in (
+        (0.85, "| 85.31 | 85.00 (one seed) |"),
+        (0.86, "| **86.00 (one seed)** |"),
+    ):
+        run = finished_run(tmp_path / f"run{number}", 0, number)
+        results.add("copying-2000", [run], rows)
+        assert shown in results.page(rows)
+
+
+def test_parts_of_a_metric_and_other_tests_share_a_table(tmp_path, rows):
+    config = config_to_dict(RECIPES["mackey-glass-gru"]())
+    folder = RunFolder.create(tmp_path / "run", config)
+    folder.log(kind="train", step=1, loss=1.0, seconds=1.0)
+    what = {"split": "test", "checkpoint": "best", "step": 1}
+    for overrides, error in (({}, 0.5), ({"task.control": "shift"}, 0.25)):
+        metrics = {"mse": error, "mse at 10": error / 2, "mse at 20": 3 * error / 2, "nrmse": 9.0}
+        folder.evaluated(**what, overrides=overrides, metrics=metrics)
+    results.add("mackey-glass-gru", [folder.path], rows)
+    page = results.page(rows)
+    assert "| the same weights | tested with | mse | mse at 10 | mse at 20 |" in page
+    assert "| mackey-glass-gru |  | 0.5000 (one seed) | 0.2500 | 0.7500 |" in page
+    assert "| mackey-glass-gru | task.control shift | 0.2500 (one seed) | 0.1250 | 0.3750 |" in page
+
+
+def test_commands_are_shown_without_folders_and_seeds():
+    command = "surnn reproduce a --seeds 0,1 --data /x --train.steps 6 --out runs/a --train.seed 0"
+    assert short(command) == "surnn reproduce a --train.steps 6"
+
+
+def test_claims_take_their_numbers_from_records():
+    records = {
+        "a-1": {"metric": "accuracy", "test": [0.5, 0.6], "update_rate": 0.123,
+                "update_rate_by_kind": {"data": 0.5}},
+        "b.2": {"metric": "mse", "test": [0.0123], "update_rate": None, "update_rate_by_kind": {}},
+    }  # fmt: skip
+    found = filled("{a-1} at {a-1:rate}, {a-1:data} of data, {b.2}", records)
+    assert found == "55.00 % at 12.3 %, 50.0 % of data, 0.0123"
+    for text, said in (
+        ("{c}", "speaks of c, which has not been run"),
+        ("{a-1:size}", "asks for 'size' of a-1, which has no such rate"),
+        ("{b.2:rate}", "asks for 'rate' of b.2, which has no such rate"),
+    ):
+        with pytest.raises(SystemExit, match=said):
+            filled(text, records)
+
+
+def test_figures_are_of_recipes_and_are_drawn_when_all_have_been_run(tmp_path, rows, capsys):
+    assert {row for figure in FIGURES for row in figure.rows} <= set(RECIPES)
+    assert "![" not in results.page(rows)
+    results.figures(rows, tmp_path)
+    assert capsys.readouterr().out.count("not all of its rows have been run") == len(FIGURES)
+    shown = results.page(ROOT / "results" / "rows")
+    for figure in FIGURES:
+        here = (ROOT / "results" / "figures" / figure.file).exists()
+        assert here == (f"](results/figures/{figure.file})" in shown), figure.name
 
 
 def test_a_record_tells_who_shared_the_device_but_not_where_data_lay(tmp_path, rows):
@@ -113,6 +173,19 @@ def test_untested_and_unlike_runs_are_refused(tmp_path, rows):
     runs = [finished_run(tmp_path / f"run{seed}", seed, 0.9, steps=50 + seed) for seed in (0, 1)]
     with pytest.raises(SystemExit, match="not of one configuration"):
         results.add("copying-1000", runs, rows)
+
+
+def test_headlines_are_of_records_and_leave_the_rest_alone(tmp_path):
+    readme = (ROOT / "README.md").read_text()
+    rows = ROOT / "results" / "rows"
+    assert with_headlines(readme, rows) == readme, "python tools/results.py write"
+    begin, end = MARKS
+    made = with_headlines(f"a\n{begin}\nold\n{end}\nb\n", rows)
+    assert made.startswith(f"a\n{begin}\n| test accuracy")
+    assert made.endswith(f"\n{end}\nb\n")
+    assert "old" not in made
+    with pytest.raises(SystemExit, match="must have the lines"):
+        with_headlines("a", rows)
 
 
 def test_the_page_is_up_to_date():

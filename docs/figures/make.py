@@ -76,13 +76,8 @@ FIGURES = {
     "attractors": ("attractors", ("chaos-sugru", "chaos-gru")),
     "trade-offs": ("trade-offs", ONE),
 }
-LANGUAGE = ("gru", "sugru", "sugru-input", "transformer", "hybrid")
-MEASURED = {
-    "run-time": ("gpu_bench",),
-    "latency": ("engine_bench",),
-    "wall-clock": tuple(f"rows/enwik8-{name}/seed0" for name in LANGUAGE),
-}
-"""Figures of results that are kept in results/."""
+MEASURED = {"run-time": "gpu_bench", "latency": "engine_bench"}
+"""Figures of benchmarks that are kept in results/; those of its rows are RESULTS.md's."""
 
 
 def main() -> None:
@@ -99,7 +94,7 @@ def main() -> None:
     skipped = []
     for name in arguments.names or known:
         if name in MEASURED:
-            draw(name, name, [ROOT / "results" / folder for folder in MEASURED[name]])
+            draw(name, name, [ROOT / "results" / MEASURED[name]])
             continue
         plot, runs = FIGURES[name]
         if missing := sorted({data for run in runs for data in missing_data(run)}):

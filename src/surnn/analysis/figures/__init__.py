@@ -42,6 +42,12 @@ def _recordings_of_gates(sequences: int) -> Callable[[Sequence[Subject]], float]
     return _recordings(sequences, Subject.batch_for_gates)
 
 
+def _recordings_of_untested(sequences: int) -> Callable[[Sequence[Subject]], float]:
+    """The others' numbers are known."""
+    seconds = _recordings(sequences)
+    return lambda subjects: _a_moment(subjects) + seconds([s for s in subjects if s.tested is None])
+
+
 def _recording(subject: Subject, few: Batch, sequences: int) -> float:
     """One sequence is tried, and then a few, as a batch costs less than its parts."""
 
@@ -82,6 +88,10 @@ PLOTS: dict[str, Plot | BenchmarkPlot] = {
     ),
     "wall-clock": Plot(
         "metric against seconds of training, a panel for each task", learning.wall_clock, _a_moment
+    ),
+    "metric-by-rate": Plot(
+        "metric on the test set against the update rate, a panel for each task",
+        learning.metric_by_rate, _a_moment,
     ),
     "copying-loss": Plot(
         "copying: loss against updates, with the memoryless line", learning.copying_loss, _a_moment
@@ -130,7 +140,7 @@ PLOTS: dict[str, Plot | BenchmarkPlot] = {
     ),
     "forecast-horizon": Plot(
         "Mackey-Glass: test error against steps ahead", learning.forecast_horizon,
-        _recordings(learning.SERIES),
+        _recordings_of_untested(learning.SERIES),
     ),
     "attractors": Plot(
         "Mackey-Glass: forecasts in the plane of x(t) and x(t - 17)", learning.attractors,

@@ -1,7 +1,7 @@
 """How training went, and how far forecasts reach."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from ...tasks.copying import memoryless_loss
 from ...tasks.mackey_glass import VARIANCE, MackeyGlass
 from ..curves import Curve, band, learning_curve, timed_curve
 from ..forecasts import attractor, forecast
-from .subjects import Subject, groups, name_all, need_task
+from .subjects import Subject, Unfit, groups, name_all, need_task
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,13 +58,8 @@ def learning_curves(subjects: Sequence[Subject], _example: int) -> "Figure":
 
 def wall_clock(subjects: Sequence[Subject], _example: int) -> "Figure":
     """The metric in validation against the time that training took, a panel for each task."""
-    log_ticks = import_module("matplotlib.ticker").LogLocator
-    tasks: dict[str, list[Subject]] = {}
-    for subject in subjects:
-        tasks.setdefault(subject.options["task.name"], []).append(subject)
-    figure = new_figure(1.6 + 4.0 * len(tasks), 4.0)
-    panels = figure.subplots(1, len(tasks), squeeze=False)[0]
-    for axes, (name, some) in zip(panels, tasks.items(), strict=True):
+    figure, panels = _panels(subjects, 4.0)
+    for axes, (name, some) in panels:
         name_all(some, seeds_together=True)
         metric = some[0].config.task.metric
         for style, (label, same) in zip(line_styles(), groups(some).items(), strict=False):
@@ -77,13 +72,85 @@ def wall_clock(subjects: Sequence[Subject], _example: int) -> "Figure":
         axes.set_title(name)
         axes.set_xlabel("seconds of training")
         axes.set_ylabel(f"validation {metric}")
-        axes.set_xscale("log", subs=())
-        axes.xaxis.set_major_locator(log_ticks(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter("{x:g}")
+        _log_ticks(axes)
         open_axes(axes)
         columns = 2 if max(map(len, groups(some))) <= 40 else 1
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=columns)
     return figure
+
+
+def metric_by_rate(subjects: Sequence[Subject], _example: int) -> "Figure":
+    """The metric on the test set against the share of steps that update, a panel for each task.
+
+    Runs that differ in nothing but the rate they were asked for are joined.
+    """
+    figure, panels = _panels(subjects, 3.6)
+    for axes, (name, some) in panels:
+        metric = some[0].config.task.metric
+        lines = _by_rate(some, metric).items()
+        for style, marker, (label, points) in zip(
+            line_styles(), cycle("osD^v"), lines, strict=False
+        ):
+            rate, mean, spread = torch.tensor(points).T.numpy()
+            axes.errorbar(100 * rate, mean, spread, **style, marker=marker, markersize=4, capsize=2,
+                          label=label)  # fmt: skip
+        axes.set_title(name)
+        axes.set_xlabel("updates [% of steps]")
+        axes.set_ylabel(f"test {metric}")
+        _log_ticks(axes)
+        axes.set_xlim(right=115)
+        open_axes(axes)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    return figure
+
+
+def _by_rate(subjects: Sequence[Subject], metric: str) -> dict[str, list[tuple[float, ...]]]:
+    """Of each line: update rate, mean and deviation over seeds of each point, by rising rate."""
+    asked = ("gate.rate", "gate.target_rate", "train.rate_penalty")
+    lines: dict[str, dict[str, list[Subject]]] = {}
+    for subject in subjects:
+        if subject.tested is None:
+            raise Unfit(
+                f"{subject.path} has not been tested: surnn eval {subject.path} --split test"
+            )
+        options = {k: v for k, v in subject.options.items() if k != "train.seed"}
+        point = repr(sorted(options.items()))
+        line = repr(sorted((k, v) for k, v in options.items() if k not in asked))
+        lines.setdefault(line, {}).setdefault(point, []).append(subject)
+    name_all([next(iter(points.values()))[0] for points in lines.values()], *asked)
+    found = {}
+    for points in lines.values():
+        label = next(iter(points.values()))[0].label
+        found[label] = sorted(_point(seeds, metric) for seeds in points.values())
+    return found
+
+
+def _point(seeds: Sequence[Subject], metric: str) -> tuple[float, ...]:
+    tests = [subject.tested or {} for subject in seeds]
+    rates = [sum(t["update_rate"]) / len(t["update_rate"]) if "update_rate" in t else 1.0
+             for t in tests]  # fmt: skip
+    values = torch.tensor([test[metric] for test in tests], dtype=torch.float64)
+    spread = values.std().item() if len(values) > 1 else 0.0
+    return sum(rates) / len(rates), values.mean().item(), spread
+
+
+def _panels(
+    subjects: Sequence[Subject], height: float
+) -> tuple["Figure", Iterable[tuple["Axes", tuple[str, list[Subject]]]]]:
+    """A figure with a panel for each task."""
+    tasks: dict[str, list[Subject]] = {}
+    for subject in subjects:
+        tasks.setdefault(subject.options["task.name"], []).append(subject)
+    figure = new_figure(1.6 + 4.0 * len(tasks), height)
+    axes = figure.subplots(1, len(tasks), squeeze=False)[0]
+    return figure, zip(axes, tasks.items(), strict=True)
+
+
+def _log_ticks(axes: "Axes") -> None:
+    """A logarithmic axis in plain numbers."""
+    axes.set_xscale("log", subs=())
+    axes.xaxis.set_major_locator(import_module("matplotlib.ticker").LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
 
 
 def copying_loss(subjects: Sequence[Subject], _example: int) -> "Figure":
@@ -120,10 +187,8 @@ def forecast_horizon(subjects: Sequence[Subject], _example: int) -> "Figure":
     axes = figure.add_subplot()
     errors: dict[str, dict[int, list[float]]] = {}
     for subject in subjects:
-        task: MackeyGlass = subject.task  # type: ignore[assignment]
-        found = forecast(subject.trained.model, task, subject.batch(SERIES, "test"))
         mine = errors.setdefault(subject.label, {})
-        for horizon, error in zip(found.horizons, found.error.tolist(), strict=True):
+        for horizon, error in _errors(subject).items():
             mine.setdefault(horizon, []).append(error)
     for style, (label, by_horizon) in zip(line_styles(), errors.items(), strict=False):
         horizons = sorted(by_horizon)
@@ -144,6 +209,16 @@ def forecast_horizon(subjects: Sequence[Subject], _example: int) -> "Figure":
     open_axes(axes)
     axes.legend()
     return figure
+
+
+def _errors(subject: Subject) -> dict[int, float]:
+    """By horizon: as it was tested, or else of some test series."""
+    horizons = subject.config.task.horizons
+    if (tested := subject.tested) is not None:
+        return {h: tested["mse" if len(horizons) == 1 else f"mse at {h}"] for h in horizons}
+    task: MackeyGlass = subject.task  # type: ignore[assignment]
+    found = forecast(subject.trained.model, task, subject.batch(SERIES, "test"))
+    return dict(zip(found.horizons, found.error.tolist(), strict=True))
 
 
 def attractors(subjects: Sequence[Subject], example: int) -> "Figure":

@@ -68,6 +68,15 @@ class Subject:
         """Whether a validation came to its end yet."""
         return any(line["kind"] == "valid" for line in RunFolder.open(self.path).metrics())
 
+    @property
+    def tested(self) -> dict[str, Any] | None:
+        """What its weights did on the test set; None if they have not been tested."""
+        wanted = ("test", self.checkpoint, {})
+        for line in RunFolder.open(self.path).evaluations():
+            if (line["split"], line["checkpoint"], line["overrides"]) == wanted:
+                return line["metrics"]
+        return None
+
     @cached_property
     def task(self) -> Any:
         """With its data."""

@@ -1,0 +1,369 @@
+"""RESULTS.md: tables of records, what they say of the paper's claims, and figures."""
+
+import json
+import re
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from surnn.bench.engine import total
+from surnn.recipes import RECIPES, Recipe
+from surnn.tasks import load_task
+
+ROOT = Path(__file__).resolve().parent.parent
+NO_TIME = "no GPU time yet"
+FOLDER = Path("results/figures")
+IN_PERCENT = ("accuracy", "beat F1")
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of records, shown with the rows of its task."""
+
+    name: str
+    task: str
+    plot: str
+    """As surnn plot calls it."""
+    rows: tuple[str, ...]
+    """Recipes."""
+    about: str
+
+    @property
+    def file(self) -> str:
+        return f"{self.name}.png"
+
+    def runs(self, rows: Path) -> list[Path]:
+        """What is drawn; nothing until all of them are there."""
+        runs = [sorted((rows / row).glob("seed*")) for row in self.rows]
+        return [seed for seeds in runs for seed in seeds] if all(runs) else []
+
+    def shown(self) -> list[str]:
+        """On the page."""
+        seeds = f"results/rows/{{{','.join(self.rows)}}}/seed*"
+        return ["", f"![{self.name}]({FOLDER / self.file})", "",
+                f"{self.about} <sub>`surnn plot {self.plot} {seeds}`</sub>"]  # fmt: skip
+
+
+STEPWISE = "psmnist-stepwise"
+FIGURES = (
+    Figure(
+        "psmnist-gates", "psmnist", "metric-by-rate",
+        (STEPWISE, *(f"{STEPWISE}-{name}" for name in (
+            "rate-0.02", "rate-0.05", "rate-0.2", "rate-0.5", "spline", "spectral", "warped",
+            "frozen", "random", "table", "open"))),
+        "psMNIST step by step: what each gate reaches, and how often it updates.",
+    ),
+    Figure(
+        "psmnist-cells", "psmnist", "learning-curves",
+        (STEPWISE, *(f"{STEPWISE}-{name}" for name in ("surnn", "sulstm", "gru", "lstm", "rnn"))),
+        "The three cells with and without gates.",
+    ),
+    Figure(
+        "mackey-glass", "mackey_glass", "forecast-horizon",
+        tuple(f"mackey-glass{name}" for name in ("", "-always-on", "-gru", "-lstm", "-s4d")),
+        "Forecasts of series that were not trained on.",
+    ),
+    Figure(
+        "ecg", "ecg_beats", "metric-by-rate",
+        tuple(f"ecg{name}" for name in ("-rate-0.03", "", "-rate-0.3", "-clock", "-gru")),
+        "Beats found, and how often units update.",
+    ),
+    Figure(
+        "spoken-digits", "spoken_digits", "metric-by-rate",
+        tuple(f"spoken-digits{name}" for name in ("-rate-0.03", "", "-rate-0.3", "-clock", "-gru")),
+        "Digits heard in noise, and how often units update.",
+    ),
+    Figure(
+        "enwik8", "enwik8", "wall-clock",
+        ("enwik8-gru", "enwik8-sugru", "enwik8-sugru-input", "enwik8-transformer", "enwik8-hybrid"),
+        "Bits per byte against time.",
+    ),
+)  # fmt: skip
+
+
+HEADLINES = (
+    ("psMNIST step by step, 2 x 256", "psmnist-stepwise", "psmnist-stepwise-gru"),
+    ("... with Elman RNNs", "psmnist-stepwise-surnn", "psmnist-stepwise-rnn"),
+    ("... with LSTMs", "psmnist-stepwise-sulstm", "psmnist-stepwise-lstm"),
+    ("Copying Memory, delay 100", "copying-100", "copying-100-gru"),
+    (
+        "spoken digits in noise, gates that hear them",
+        "spoken-digits-rate-0.03",
+        "spoken-digits-gru",
+    ),
+)
+"""Of the README: a row, and what it is beside, which has no gates."""
+MARKS = ("<!-- results: python tools/results.py write -->", "<!-- /results -->")
+
+
+def with_headlines(readme: str, rows: Path) -> str:
+    """The README with these rows between its two marks."""
+    before, begin, rest = readme.partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    if not begin or not end:
+        raise SystemExit(f"README.md must have the lines {MARKS[0]} and {MARKS[1]}")
+    lines = head("test accuracy [%]", "selective updates", "updates at", "without gates", "paper")
+    records = records_of(rows)
+    for about, ours, beside in HEADLINES:
+        mine, other, paper = records[ours], records[beside], RECIPES[ours].paper
+        lines.append(row_of(
+            about, f"**{spread('accuracy', mine['test'])}**", f"{mine['update_rate']:.1%} of steps",
+            spread("accuracy", other["test"]), "" if paper is None else told("accuracy", paper),
+        ))  # fmt: skip
+    return "\n".join((before + begin, *lines, end + after))
+
+
+def records_of(rows: Path) -> dict[str, Record]:
+    """Every row that was run."""
+    found = sorted(rows.glob("*/record.json"))
+    return {path.parent.name: json.loads(path.read_text()) for path in found}
+
+
+def page(rows: Path) -> str:
+    """All of it."""
+    records = records_of(rows)
+    claims = rows.parent / "claims.md"
+    lines = [
+        "# Results",
+        "",
+        "Made by `python tools/results.py write` from the records in `results/rows/`, which hold",
+        "each run's configuration, environment, metrics and evaluations. The best weights of",
+        "validation, on the test set, once. ± is the standard deviation over seeds; **bold** is at",
+        "least as good as the paper's number. Seconds are of training with its evaluations,",
+        "updates/s without them; memory is the most that torch had allocated on the GPU. Commands",
+        "are without the folders of data and runs, and of the first seed; the whole of each is in",
+        "its record.",
+    ]
+    if claims.exists():
+        lines += ["", filled(claims.read_text(), records).rstrip()]
+    reasons = json.loads((rows / "not_run.json").read_text())
+    for family in dict.fromkeys(recipe().task.name for recipe in RECIPES.values()):
+        recipes = [recipe for recipe in RECIPES.values() if recipe().task.name == family]
+        lines += ["", f"## {family}", "", *table(family, recipes, records, reasons)]
+        for figure in FIGURES:
+            if figure.task == family and figure.runs(rows):
+                lines += figure.shown()
+    lines += [
+        "",
+        *run_time(ROOT / "results" / "gpu_bench"),
+        "",
+        *latency(ROOT / "results" / "engine_bench"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+# ---------------------------------------------------------------------------- claims
+
+_PLACE = re.compile(r"\{([a-z0-9.-]+)(?::([a-z]+))?\}")
+
+
+def filled(text: str, records: dict[str, Record]) -> str:
+    """A text with ``{row}`` replaced by what was measured, ``{row:rate}`` by its update rate and
+    ``{row:KIND}`` by that on one kind of step, so that no number in it is typed by hand."""
+
+    def number(place: re.Match[str]) -> str:
+        row, what = place.group(1), place.group(2)
+        if row not in records:
+            raise SystemExit(f"results/claims.md speaks of {row}, which has not been run")
+        found = records[row]
+        if what is None:
+            mean = statistics.fmean(found["test"])
+            return told(found["metric"], mean) + (" %" if found["metric"] in IN_PERCENT else "")
+        shares = {"rate": found["update_rate"], **found["update_rate_by_kind"]}
+        if shares.get(what) is None:
+            raise SystemExit(
+                f"results/claims.md asks for {what!r} of {row}, which has no such rate"
+            )
+        return f"{100 * shares[what]:.1f} %"
+
+    return _PLACE.sub(number, text)
+
+
+# ---------------------------------------------------------------------------- tables
+
+
+def table(
+    family: str, recipes: list[Recipe], records: dict[str, Record], reasons: dict[str, str]
+) -> list[str]:
+    """A task's rows, and why there are not more of them."""
+    task = load_task(family)
+    shown = [recipe for recipe in recipes if recipe.name in records]
+    lines = []
+    if shown:
+        unit = " [%]" if task.metric in IN_PERCENT else ""
+        lines += [
+            *head("recipe", "the paper's", "paper", f"{task.metric}, ours{unit}", "updates at",
+                  "parameters", "training", "updates/s", "memory", "on", "command"),
+            *(line(recipe, records[recipe.name], task.higher_is_better) for recipe in shown),
+        ]  # fmt: skip
+    found = [records[recipe.name] for recipe in shown]
+    lines += further(task.metric, found)
+    missing: dict[str, list[str]] = {}
+    for recipe in recipes:
+        if recipe.name not in records:
+            missing.setdefault(reasons.get(recipe.name, NO_TIME), []).append(named(recipe))
+    for reason, names in missing.items():
+        lines += ["", f"Not run ({reason}): {', '.join(names)}."]
+    return lines[1:] if lines and not lines[0] else lines
+
+
+def head(*names: str) -> list[str]:
+    return [row_of(*names), "|---" * len(names) + "|"]
+
+
+def row_of(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def named(recipe: Recipe) -> str:
+    """A recipe that was not run, with what it would have been compared to."""
+    if recipe.paper is None:
+        return recipe.name
+    metric = recipe().task.metric
+    return f"{recipe.name} (paper {told(metric, recipe.paper)})"
+
+
+def line(recipe: Recipe, found: Record, higher_is_better: bool) -> str:
+    """A row of a table."""
+    metric, values = found["metric"], found["test"]
+    ours = spread(metric, values)
+    if recipe.paper is not None:
+        better = statistics.fmean(values) - recipe.paper
+        if (better if higher_is_better else -better) >= 0:
+            ours = f"**{ours}**"
+    theirs = "" if recipe.paper is None else told(metric, recipe.paper)
+    called = ", ".join(part for part in (recipe.where, recipe.called) if part)
+    least, most = min(found["updates"]), max(found["updates"])
+    done = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    if most < found["updates_of_the_full_recipe"]:
+        done += f" of {found['updates_of_the_full_recipe']:,}"
+    rate = "" if found["update_rate"] is None else f"{found['update_rate']:.1%} of steps"
+    if by_kind := found["update_rate_by_kind"]:
+        rate += f" ({', '.join(f'{kind} {share:.1%}' for kind, share in by_kind.items())})"
+    return row_of(
+        recipe.name, called, theirs, ours, rate, f"{found['parameters']:,}",
+        f"{done} updates, {statistics.fmean(found['seconds']):.0f} s",
+        told_speed(found["updates_per_second"], found["beside"]),
+        told_memory(found["peak_memory"]), found["device"], f"`{short(found['command'])}`",
+    )  # fmt: skip
+
+
+def further(metric: str, found: list[Record]) -> list[str]:
+    """What the metric is the mean of, such as horizons, and what the same weights do on other
+    versions of the task."""
+    tests = [
+        (record["recipe"], test)
+        for record in found
+        for test in ([{"with": {}, **record}] if record["parts"] else []) + record["elsewhere"]
+    ]
+    if not tests:
+        return []
+    parts = list(dict.fromkeys(part for _, test in tests for part in test["parts"]))
+    lines = ["", *head("the same weights", "tested with", metric, *parts)]
+    for name, test in tests:
+        changes = ", ".join(f"{option} {value}" for option, value in test["with"].items())
+        numbers = (told(metric, test["parts"][p]) if p in test["parts"] else "" for p in parts)
+        lines.append(row_of(name, changes, spread(metric, test["test"]), *numbers))
+    return lines
+
+
+def short(command: str) -> str:
+    """A command without folders and seeds."""
+    places = r" --(data|out|seeds|train\.seed) \S+"
+    return re.sub(places, "", command)
+
+
+def told(metric: str, value: float) -> str:
+    """A number of a metric."""
+    if metric in IN_PERCENT:
+        return f"{100 * value:.2f}"
+    return f"{value:.4g}" if value < 0.1 else f"{value:.4f}" if value < 10 else f"{value:.2f}"
+
+
+def spread(metric: str, values: list[float]) -> str:
+    """Mean, and deviation where there are several."""
+    if len(values) == 1:
+        return f"{told(metric, values[0])} (one seed)"
+    mean, deviation = statistics.fmean(values), statistics.stdev(values)
+    if metric in IN_PERCENT:
+        return f"{100 * mean:.2f} ± {100 * deviation:.2f} ({len(values)} seeds)"
+    return f"{told(metric, mean)} ± {deviation:.1g} ({len(values)} seeds)"
+
+
+def told_speed(speeds: list[float | None], beside: int) -> str:
+    """The mean over seeds, and who else was there."""
+    known = [one for one in speeds if one is not None]
+    if not known:
+        return ""
+    return f"{statistics.fmean(known):.3g}" + (f", beside {beside} others" if beside else "")
+
+
+def told_memory(peak: int | None) -> str:
+    """The largest of all seeds, as torch allocates it; only GPUs tell."""
+    return "" if peak is None else f"{peak / 1e9:.1f} GB"
+
+
+# ---------------------------------------------------------------------------- benchmarks
+
+
+def run_time(folder: Path) -> list[str]:
+    """A training step against its length: the paper's figure of run time, and ours."""
+    result = json.loads((folder / "result.json").read_text())
+    records = [r for r in result["records"] if r["group"] == "length" and not r["error"]]
+    about, shape = result["environment"], records[0]
+    names = list(dict.fromkeys((r["contestant"], r["mode"]) for r in records))
+    found = {(r["T"], r["contestant"], r["mode"]): r["fwd_bwd_ms"] for r in records}
+    steps = sorted({r["T"] for r in records})
+    turns = [len(r["fwd_bwd_turns_ms"]) for r in records]
+    told = [
+        "## Run time of a training step",
+        "",
+        f"One layer of {shape['H']} units, {shape['B']} sequences, {shape['dtype']}, "
+        f"{about['device']}; milliseconds forward and backward, medians of {min(turns)} to "
+        f"{max(turns)}; p is the update rate. `{about['command']}`, all of it in "
+        f"`results/{folder.name}/`.",
+        "",
+        f"| steps | {' | '.join(map(str, steps))} |",
+        "|---" * (1 + len(steps)) + "|",
+    ]
+    for name, mode in names:
+        times = [found.get((length, name, mode)) for length in steps]
+        cells = ("not run" if time is None else f"{time:.3g}" for time in times)
+        told.append(f"| {name}, {mode} | {' | '.join(cells)} |")
+    return told
+
+
+PAPER_LATENCY = {"reset": 0.40, "update": 0.082, "candidate": 0.087, "state": 0.24, "total": 0.19}
+"""What is left of a dense GRU's time at 83 % sparsity: the paper's appendix on latency."""
+CLOSED = "engine, 83% closed"
+
+
+def latency(folder: Path) -> list[str]:
+    """The parts of a step in C, dense and gated."""
+    result = json.loads((folder / "result.json").read_text())
+    names = ("part", "dense", "83 % closed", "of dense", "reset before: dense", "83 % closed",
+             "of dense", "the paper's")  # fmt: skip
+    told = [
+        "## Latency in C",
+        "",
+        f"A sequence of {result['steps']} steps through two layers of 256 units, float32, one "
+        f"thread of {result['environment']['processor']}: microseconds of each part, dense and "
+        "with 83 % of units closed. Where the reset comes before the recurrent product, as the "
+        "paper seems to have it, all of it is needed for any open unit. `surnn bench engine`, all "
+        f"of it in `results/{folder.name}/`.",
+        "",
+        f"| {' | '.join(names)} |",
+        "|---" * len(names) + "|",
+    ]
+    for part, theirs in PAPER_LATENCY.items():
+        cells = []
+        for form in ("parts", "parts_reset_before"):
+            dense, closed = (
+                total(found) if part == "total" else 1e6 * found[part]
+                for found in (result[form][name] for name in ("engine, dense", CLOSED))
+            )
+            cells += [f"{dense:,.0f}", f"{closed:,.0f}", f"{closed / dense:.2f}"]
+        told.append(f"| {part} | {' | '.join(cells)} | {theirs} |")
+    return told
