@@ -13,7 +13,7 @@ from surnn.runs import RunFolder, config_to_dict
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import results  # noqa: E402
-from results_page import FIGURES, MARKS, filled, short, with_headlines  # noqa: E402
+from results_page import FIGURES, MARKS, RACES, filled, race, short, with_headlines  # noqa: E402
 
 
 def finished_run(path, seed, accuracy, steps=50):
@@ -173,6 +173,23 @@ def test_untested_and_unlike_runs_are_refused(tmp_path, rows):
     runs = [finished_run(tmp_path / f"run{seed}", seed, 0.9, steps=50 + seed) for seed in (0, 1)]
     with pytest.raises(SystemExit, match="not of one configuration"):
         results.add("copying-1000", runs, rows)
+
+
+def test_races_tell_when_a_target_was_first_reached(rows):
+    for name, found in (("psmnist", (0.8, 0.96)), ("psmnist-gru", (0.5, 0.92))):
+        seed = RunFolder.create(rows / name / "seed0", config_to_dict(RECIPES[name]()))
+        for step, accuracy in zip((10, 20), found, strict=True):
+            seed.log(kind="train", step=step, seconds=2.0 * step, loss=1.0)
+            seed.log(kind="valid", step=step, accuracy=accuracy)
+    assert race(rows, ("psmnist", "psmnist-gru"), (0.75, 0.9, 0.95)) == [
+        "",
+        "| seconds to a validation accuracy of | 75.00 | 90.00 | 95.00 |",
+        "|---|---|---|---|",
+        "| psmnist | 20 | 40 | 40 |",
+        "| psmnist-gru | 40 | 40 | never |",
+    ]
+    assert race(rows, ("psmnist", "psmnist-lstm"), (0.75,)) == []
+    assert {name for names, _ in RACES for name in names} <= set(RECIPES)
 
 
 def test_headlines_are_of_records_and_leave_the_rest_alone(tmp_path):

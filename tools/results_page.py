@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from surnn.analysis import seconds_to, timed_curve
 from surnn.bench.engine import total
 from surnn.recipes import RECIPES, Recipe
 from surnn.tasks import load_task
@@ -83,6 +84,29 @@ FIGURES = (
 )  # fmt: skip
 
 
+RACES = (
+    (("psmnist", "psmnist-gru", "psmnist-lstm"), (0.9, 0.95, 0.97, 0.98)),
+    (("scifar", "scifar-gru", "scifar-lstm"), (0.5, 0.6, 0.7, 0.8)),
+    (("lra-text", "lra-text-gru"), (0.6, 0.7, 0.75, 0.8)),
+)
+"""Rows that had the GPU to themselves, and what they are to reach in validation."""
+
+
+def race(rows: Path, names: tuple[str, ...], targets: tuple[float, ...]) -> list[str]:
+    """Seconds of training until a target was reached, of each row's first seed; none until all
+    rows are there."""
+    if not all((rows / name / "seed0").exists() for name in names):
+        return []
+    metric = RECIPES[names[0]]().task.metric
+    reach = [told(metric, target) for target in targets]
+    lines = ["", *head(f"seconds to a validation {metric} of", *reach)]
+    for name in names:
+        curve = timed_curve(rows / name / "seed0", metric)
+        took = [seconds_to(curve, target) for target in targets]
+        lines.append(row_of(name, *("never" if t is None else f"{t:.0f}" for t in took)))
+    return lines
+
+
 HEADLINES = (
     ("psMNIST step by step, 2 x 256", "psmnist-stepwise", "psmnist-stepwise-gru"),
     ("... with Elman RNNs", "psmnist-stepwise-surnn", "psmnist-stepwise-rnn"),
@@ -142,6 +166,9 @@ def page(rows: Path) -> str:
     for family in dict.fromkeys(recipe().task.name for recipe in RECIPES.values()):
         recipes = [recipe for recipe in RECIPES.values() if recipe().task.name == family]
         lines += ["", f"## {family}", "", *table(family, recipes, records, reasons)]
+        for names, targets in RACES:
+            if RECIPES[names[0]]().task.name == family:
+                lines += race(rows, names, targets)
         for figure in FIGURES:
             if figure.task == family and figure.runs(rows):
                 lines += figure.shown()
