@@ -149,7 +149,7 @@ def _panels(
 def _log_ticks(axes: "Axes") -> None:
     """A logarithmic axis in plain numbers."""
     axes.set_xscale("log", subs=())
-    axes.xaxis.set_major_locator(import_module("matplotlib.ticker").LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_locator(import_module("matplotlib.ticker").LogLocator(subs=(1, 2, 3, 5)))
     axes.xaxis.set_major_formatter("{x:g}")
 
 
