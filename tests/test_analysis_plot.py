@@ -93,7 +93,7 @@ SHOWS = {
     ),
     "metric-by-rate": (
         ("sugru", "again", "gru"),
-        "copying\n\nupdates [% of steps]\ntest accuracy\nSuGRU\nGRU",
+        "copying\n\nupdates [% of steps]\ntest accuracy\nSuGRU (2 seeds)\nGRU",
     ),
     "copying-loss": (("sugru", "gru"), "memoryless, delay 10: 0.6931"),
     "gradients": (("sugru", "gru"), "GRU: p = 1.00, ρ ="),
@@ -153,6 +153,7 @@ def test_every_figure_is_in_the_documents_and_small():
     there = {path.name: path.stat().st_size for path in (ROOT / "docs" / "figures").glob("*.png")}
     assert {Path(path).name for path in shown if path.startswith("figures/")} == set(there)
     assert max(there.values()) < 150_000
+    assert max(p.stat().st_size for p in (ROOT / "results" / "figures").glob("*.png")) < 150_000
     assert all(f"surnn plot {name} " in text for name in PLOTS)
     functions = [name for name in analysis.__all__ if name.islower()]
     assert [name for name in functions if f"`{name}`" not in text] == []
@@ -307,11 +308,18 @@ def test_rates_that_were_asked_for_are_joined_and_seeds_averaged(tmp_path):
         tmp_path / "d", {"accuracy": 0.5, "update_rate": [1.0]}, granularity="unit"
     )
     axes = drawn("metric-by-rate", *runs, other).axes[0]
+    assert "SuGRU, granularity auto (2 seeds)\nSuGRU, granularity unit" in texts(axes.figure)
     lines = [bars.lines[0].get_xydata().tolist() for bars in axes.containers]
     assert lines == [
         [pytest.approx([20, 0.7]), pytest.approx([30, 0.9])],
         [pytest.approx([100, 0.5])],
     ]
+
+
+def test_the_same_run_twice_is_no_second_seed(tmp_path):
+    runs = [with_metrics(tmp_path / n, {"accuracy": 1.0, "update_rate": [0.1]}) for n in "ab"]
+    with pytest.raises(Unfit, match=r"b is the same run as .*a: leave one of them out"):
+        drawn("metric-by-rate", *runs)
 
 
 def test_what_has_not_been_tested_has_no_metric_to_show(runs):

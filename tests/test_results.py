@@ -136,15 +136,17 @@ def test_a_record_tells_who_shared_the_device_but_not_where_data_lay(tmp_path, r
     (run / "environment.json").write_text(json.dumps({**environment, "data": {"mnist": "/a/b"}}))
     results.add("copying-1000", [run], rows, beside=7)
     kept = json.loads((rows / "copying-1000" / "seed0" / "environment.json").read_text())
-    assert kept == {**environment, "data": {"mnist": "b"}}
+    assert kept == {**environment, "data": {"mnist": "b"}, "beside": 7}
     assert "| 10, beside 7 others | 5.0 GB |" in results.page(rows)
+    results.add("copying-1000", [finished_run(tmp_path / "alone", 1, 0.5)], rows)
+    assert "| 10, beside 7 others | 5.0 GB |" in results.page(rows)  # one of them was not alone
 
 
 def test_records_can_be_made_again_but_not_added_to_themselves(tmp_path, rows):
     results.add("copying-1000", [finished_run(tmp_path / "run", 0, 0.5)], rows, beside=2)
     record = rows / "copying-1000" / "record.json"
     before = json.loads(record.read_text())
-    record.write_text(json.dumps({"beside": 2}))
+    record.write_text("{}")
     results.again(rows)
     assert json.loads(record.read_text()) == before
     with pytest.raises(SystemExit, match="is a record already"):
@@ -175,12 +177,22 @@ def test_untested_and_unlike_runs_are_refused(tmp_path, rows):
         results.add("copying-1000", runs, rows)
 
 
+def test_a_run_that_was_tested_again_has_its_last_test(tmp_path, rows):
+    run = finished_run(tmp_path / "run", 0, 0.5)
+    what = {"split": "test", "checkpoint": "best", "step": 60, "overrides": {}}
+    RunFolder.open(run).evaluated(**what, metrics={"accuracy": 0.75})
+    RunFolder.open(run).evaluated(**(what | {"checkpoint": "last"}), metrics={"accuracy": 0.25})
+    results.add("copying-1000", [run], rows)
+    assert "| 75.00 (one seed) |" in results.page(rows)
+
+
 def test_races_tell_when_a_target_was_first_reached(rows):
     for name, found in (("psmnist", (0.8, 0.96)), ("psmnist-gru", (0.5, 0.92))):
         seed = RunFolder.create(rows / name / "seed0", config_to_dict(RECIPES[name]()))
         for step, accuracy in zip((10, 20), found, strict=True):
             seed.log(kind="train", step=step, seconds=2.0 * step, loss=1.0)
             seed.log(kind="valid", step=step, accuracy=accuracy)
+        (rows / name / "record.json").write_text('{"beside": 0}')
     assert race(rows, ("psmnist", "psmnist-gru"), (0.75, 0.9, 0.95)) == [
         "",
         "| seconds to a validation accuracy of | 75.00 | 90.00 | 95.00 |",
@@ -189,6 +201,8 @@ def test_races_tell_when_a_target_was_first_reached(rows):
         "| psmnist-gru | 40 | 40 | never |",
     ]
     assert race(rows, ("psmnist", "psmnist-lstm"), (0.75,)) == []
+    (rows / "psmnist-gru" / "record.json").write_text('{"beside": 3}')
+    assert race(rows, ("psmnist", "psmnist-gru"), (0.75,)) == []
     assert {name for names, _ in RACES for name in names} <= set(RECIPES)
 
 
@@ -199,10 +213,15 @@ def test_headlines_are_of_records_and_leave_the_rest_alone(tmp_path):
     begin, end = MARKS
     made = with_headlines(f"a\n{begin}\nold\n{end}\nb\n", rows)
     assert made.startswith(f"a\n{begin}\n| test accuracy")
+    speech = next(line for line in made.splitlines() if line.startswith("| spoken digits"))
+    assert speech.count("**") == 2  # of the better one
+    assert "| **99.56" in speech
     assert made.endswith(f"\n{end}\nb\n")
     assert "old" not in made
     with pytest.raises(SystemExit, match="must have the lines"):
         with_headlines("a", rows)
+    with pytest.raises(SystemExit, match="the README shows psmnist-stepwise, which has not been"):
+        with_headlines(readme, tmp_path)
 
 
 def test_the_page_is_up_to_date():

@@ -54,7 +54,7 @@ def add(row: str, runs: list[Path], rows: Path, beside: int = 0) -> None:
             folder = RunFolder.open(path)
         except RunError as error:
             raise SystemExit(str(error)) from error
-        if not any(is_result(line) for line in folder.evaluations()):
+        if folder.tested() is None:
             raise SystemExit(f"{path} has not been tested: surnn eval {path} --split test")
         kept = rows / row / f"seed{folder.config()['train']['seed']}"
         shutil.rmtree(kept, ignore_errors=True)
@@ -62,28 +62,23 @@ def add(row: str, runs: list[Path], rows: Path, beside: int = 0) -> None:
         for name in KEPT:
             if (path / name).exists():
                 shutil.copyfile(path / name, kept / name)
-        environment = folder.environment()
+        environment = {**folder.environment(), "beside": beside}
         if "data" in environment:  # it is written when data are found
             environment["data"] = {task: Path(at).name for task, at in environment["data"].items()}
         (kept / "environment.json").write_text(json.dumps(environment, indent=2) + "\n")
-    summarise(rows / row, beside)
+    summarise(rows / row)
 
 
 def again(rows: Path) -> None:
     """Make every record from the folders of its seeds once more."""
     for record in sorted(rows.glob("*/record.json")):
-        summarise(record.parent, json.loads(record.read_text())["beside"])
+        summarise(record.parent)
 
 
-def summarise(row: Path, beside: int) -> None:
+def summarise(row: Path) -> None:
     """Write a row's record."""
-    record = {**summary(RECIPES[row.name], sorted(row.glob("seed*"))), "beside": beside}
+    record = summary(RECIPES[row.name], sorted(row.glob("seed*")))
     (row / "record.json").write_text(json.dumps(record, indent=1) + "\n")
-
-
-def is_result(line: dict[str, Any]) -> bool:
-    """The best weights on the whole test split of the task they were trained for."""
-    return (line["split"], line["checkpoint"], line["overrides"]) == ("test", "best", {})
 
 
 def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
@@ -99,7 +94,7 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
     for seed in seeds:
         folder = RunFolder.open(seed)
         evaluations, lines = folder.evaluations(), folder.metrics()
-        tested.append(next(line["metrics"] for line in evaluations if is_result(line)))
+        tested.append(folder.tested() or {})
         for line in evaluations:
             if (line["split"], line["checkpoint"]) == ("test", "best") and line["overrides"]:
                 others.setdefault(json.dumps(line["overrides"]), []).append(line["metrics"])
@@ -111,7 +106,8 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
         speeds.append(speed(trained))
         memory += [line["peak_memory"] for line in trained if "peak_memory" in line]
     model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
-    environment = RunFolder.open(seeds[0]).environment()
+    environments = [RunFolder.open(seed).environment() for seed in seeds]
+    environment = environments[0]
     rates = [rate for found in tested for rate in found.get("update_rate", [])]
     layers = [layer for found in tested for layer in found.get("update_rate_by_kind", [])]
     by_kind = {
@@ -131,6 +127,7 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
         "updates_per_second": speeds, "peak_memory": max(memory, default=None),
         "device": environment["device"], "torch": environment["torch"],
         "commit": environment["commit"], "command": environment["command"],
+        "beside": max(each["beside"] for each in environments),
     }  # fmt: skip
 
 
@@ -186,7 +183,7 @@ def main() -> None:
     elif arguments.command == "figures":
         figures(arguments.rows, arguments.page.parent / FOLDER)
     else:
-        readme = ROOT / "README.md"
+        readme = arguments.page.parent / "README.md"
         wanted = {
             arguments.page: page(arguments.rows),
             readme: with_headlines(readme.read_text(), arguments.rows),

@@ -178,6 +178,15 @@ class RunFolder:
         """What surnn eval has found."""
         return list(self._lines("evaluations.jsonl"))
 
+    def tested(self, checkpoint: str = "best") -> dict[str, Any] | None:
+        """What weights did on the test set of the task they were trained for, the last time; None
+        if they have not been tested."""
+        wanted = ("test", checkpoint, {})
+        for line in reversed(self.evaluations()):
+            if (line["split"], line["checkpoint"], line["overrides"]) == wanted:
+                return line["metrics"]
+        return None
+
     def sessions(self) -> list[dict[str, Any]]:
         """When and where it went on, and what was changed then."""
         return list(self._lines("resumed.jsonl"))

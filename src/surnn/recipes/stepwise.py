@@ -1,7 +1,8 @@
 """psMNIST step by step: Table A1, without blocks, one dense head with a gate for each unit.
 
-Table A1(a): two layers of 256, NRU's permutation, split and training (50,000 updates of 100). The
-gates that the paper has not put into it, who shares one and how often they open are beside.
+Table A1(a): two layers of 256, NRU's permutation, split and number of updates (50,000 of 100);
+dropout and weight decay are ours. The gates that the paper has not put into it, who shares one and
+how often they open are beside.
 Table A1(b): adaptive spiking neurons, 64-256-256, torch's permutation of seed 0. (The last layer
 of the networks it is compared with has no recurrence; ours has.)
 """

@@ -82,18 +82,21 @@ def wall_clock(subjects: Sequence[Subject], _example: int) -> "Figure":
 def metric_by_rate(subjects: Sequence[Subject], _example: int) -> "Figure":
     """The metric on the test set against the share of steps that update, a panel for each task.
 
-    Runs that differ in nothing but the rate they were asked for are joined.
+    Runs that differ in nothing but the rate they were asked for are joined; seeds are one point,
+    with their standard deviation.
     """
     figure, panels = _panels(subjects, 3.6)
     for axes, (name, some) in panels:
         metric = some[0].config.task.metric
-        lines = _by_rate(some, metric).items()
+        lines = _by_rate(some)
         for style, marker, (label, points) in zip(
-            line_styles(), cycle("osD^v"), lines, strict=False
+            line_styles(), cycle("osD^v"), lines.items(), strict=False
         ):
-            rate, mean, spread = torch.tensor(points).T.numpy()
-            axes.errorbar(100 * rate, mean, spread, **style, marker=marker, markersize=4, capsize=2,
-                          label=label)  # fmt: skip
+            found = sorted(_point(seeds, metric) for seeds in points)
+            rate, mean, spread = torch.tensor(found, dtype=torch.float64).T.numpy()
+            bars = spread if spread.any() else None
+            axes.errorbar(100 * rate, mean, bars, **style, marker=marker, markersize=4, capsize=2,
+                          label=_of_seeds(label, max(points, key=len)))  # fmt: skip
         axes.set_title(name)
         axes.set_xlabel("updates [% of steps]")
         axes.set_ylabel(f"test {metric}")
@@ -104,8 +107,8 @@ def metric_by_rate(subjects: Sequence[Subject], _example: int) -> "Figure":
     return figure
 
 
-def _by_rate(subjects: Sequence[Subject], metric: str) -> dict[str, list[tuple[float, ...]]]:
-    """Of each line: update rate, mean and deviation over seeds of each point, by rising rate."""
+def _by_rate(subjects: Sequence[Subject]) -> dict[str, list[list[Subject]]]:
+    """The seeds of each point of each line."""
     asked = ("gate.rate", "gate.target_rate", "train.rate_penalty")
     lines: dict[str, dict[str, list[Subject]]] = {}
     for subject in subjects:
@@ -113,19 +116,24 @@ def _by_rate(subjects: Sequence[Subject], metric: str) -> dict[str, list[tuple[f
             raise Unfit(
                 f"{subject.path} has not been tested: surnn eval {subject.path} --split test"
             )
-        options = {k: v for k, v in subject.options.items() if k != "train.seed"}
-        point = repr(sorted(options.items()))
-        line = repr(sorted((k, v) for k, v in options.items() if k not in asked))
-        lines.setdefault(line, {}).setdefault(point, []).append(subject)
-    name_all([next(iter(points.values()))[0] for points in lines.values()], *asked)
-    found = {}
-    for points in lines.values():
-        label = next(iter(points.values()))[0].label
-        found[label] = sorted(_point(seeds, metric) for seeds in points.values())
-    return found
+        options = dict(sorted(subject.options.items()))
+        seed = options.pop("train.seed")
+        del options["train.device"]
+        line = repr({name: value for name, value in options.items() if name not in asked})
+        point = lines.setdefault(line, {}).setdefault(repr(options), [])
+        if same := [other for other in point if other.options["train.seed"] == seed]:
+            raise Unfit(f"{subject.path} is the same run as {same[0].path}: leave one of them out")
+        point.append(subject)
+    first = [next(iter(points.values()))[0] for points in lines.values()]
+    name_all(first, *asked)
+    return {
+        subject.label: list(points.values())
+        for subject, points in zip(first, lines.values(), strict=True)
+    }
 
 
 def _point(seeds: Sequence[Subject], metric: str) -> tuple[float, ...]:
+    """Update rate, mean and deviation."""
     tests = [subject.tested or {} for subject in seeds]
     rates = [sum(t["update_rate"]) / len(t["update_rate"]) if "update_rate" in t else 1.0
              for t in tests]  # fmt: skip
@@ -186,9 +194,10 @@ def forecast_horizon(subjects: Sequence[Subject], _example: int) -> "Figure":
     figure = new_figure(5.6, 3.4)
     axes = figure.add_subplot()
     errors: dict[str, dict[int, list[float]]] = {}
+    tested = all(subject.tested is not None for subject in subjects)
     for subject in subjects:
         mine = errors.setdefault(subject.label, {})
-        for horizon, error in _errors(subject).items():
+        for horizon, error in (_tested_errors if tested else _errors)(subject).items():
             mine.setdefault(horizon, []).append(error)
     for style, (label, by_horizon) in zip(line_styles(), errors.items(), strict=False):
         horizons = sorted(by_horizon)
@@ -211,11 +220,14 @@ def forecast_horizon(subjects: Sequence[Subject], _example: int) -> "Figure":
     return figure
 
 
+def _tested_errors(subject: Subject) -> dict[int, float]:
+    """By horizon, of all test series."""
+    tested, horizons = subject.tested or {}, subject.config.task.horizons
+    return {h: tested["mse" if len(horizons) == 1 else f"mse at {h}"] for h in horizons}
+
+
 def _errors(subject: Subject) -> dict[int, float]:
-    """By horizon: as it was tested, or else of some test series."""
-    horizons = subject.config.task.horizons
-    if (tested := subject.tested) is not None:
-        return {h: tested["mse" if len(horizons) == 1 else f"mse at {h}"] for h in horizons}
+    """By horizon, of some test series."""
     task: MackeyGlass = subject.task  # type: ignore[assignment]
     found = forecast(subject.trained.model, task, subject.batch(SERIES, "test"))
     return dict(zip(found.horizons, found.error.tolist(), strict=True))

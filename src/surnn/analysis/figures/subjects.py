@@ -71,11 +71,7 @@ class Subject:
     @property
     def tested(self) -> dict[str, Any] | None:
         """What its weights did on the test set; None if they have not been tested."""
-        wanted = ("test", self.checkpoint, {})
-        for line in RunFolder.open(self.path).evaluations():
-            if (line["split"], line["checkpoint"], line["overrides"]) == wanted:
-                return line["metrics"]
-        return None
+        return RunFolder.open(self.path).tested(self.checkpoint)
 
     @cached_property
     def task(self) -> Any:
