@@ -141,6 +141,10 @@ CLOCKS: dict[str, tuple[str, GateConfig]] = {
         "Masked Fourier coefficients.",
         GateConfig("spectral", rate=0.1, granularity="unit"),
     ),
+    "frozen-rate-0.1": (
+        "Rhythms that are never trained, open at 10% of steps.",
+        replace(RHYTHM, frozen=True),
+    ),
     "groups": ("A rhythm for every 16 units.", replace(RHYTHM, granularity=16)),
     "layer": ("One rhythm for all units of a layer.", replace(RHYTHM, granularity="layer")),
     **{
