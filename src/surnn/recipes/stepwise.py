@@ -141,7 +141,7 @@ CLOCKS: dict[str, tuple[str, GateConfig]] = {
         "Masked Fourier coefficients.",
         GateConfig("spectral", rate=0.1, granularity="unit"),
     ),
-    "frozen-rate-0.1": (
+    "frozen-sparse": (
         "Rhythms that are never trained, open at 10% of steps.",
         replace(RHYTHM, frozen=True),
     ),
