@@ -238,6 +238,10 @@ def test_the_arena_has_all_its_rows(task):
     rows = ("", "-sigmoid", "-transformer", "-s4d", "-frozen", "-gru", "-mingru")
     kinds = [RECIPES[f"lra-{task}{row}"]().model.kind for row in rows]
     assert kinds == ["sugru", "sugru", "transformer", "s4d", "sugru", "gru", "mingru"]
+    for row, kind in zip(rows, kinds, strict=True):  # captured updates need batches of one length
+        config = RECIPES[f"lra-{task}{row}"]()
+        assert config.train.cuda_graph == config.train.compile == (kind == "sugru")
+        assert getattr(config.task, "one_length", kind == "sugru") == (kind == "sugru")
 
 
 def test_the_arenas_averages_are_those_of_five_tasks():

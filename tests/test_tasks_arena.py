@@ -162,6 +162,21 @@ def test_listops_batches_are_padded_to_their_longest(tmp_path, monkeypatch):
         assert work_out(x[row].tolist())[0] == target[row]
 
 
+def test_listops_batches_can_have_one_length(tmp_path, monkeypatch):
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    options = {"train": 30, "valid": 10, "test": 10, "shortest": 3, "longest": 40}
+    found = []
+    for task in (ListOps(**options), ListOps(**options, one_length=True)):
+        task.prepare(CPU)
+        found.append(get(task, size=6))
+    short, whole = found
+    assert whole.x.shape == (6, 41)
+    assert short.x.shape[1] < 41
+    assert (whole.x[:, : short.x.shape[1]] == short.x).all()
+    assert not whole.x[:, short.x.shape[1] :].any()
+    assert (whole.lengths == short.lengths).all()
+
+
 def test_progress_is_told():
     told = []
     expressions(3000, seed=0, progress=lambda done, total: told.append((done, total)))

@@ -151,6 +151,19 @@ def test_pairs_are_read_as_they_stand(tmp_path):
         task.prepare(CPU, tmp_path)
 
 
+@pytest.mark.parametrize("name", ["lra_text", "lra_retrieval"])
+def test_texts_can_have_one_length(tmp_path, name):
+    write_imdb(tmp_path)
+    write_aan(tmp_path)
+    short = ready(name, tmp_path, max_length=40).batch("valid", 0, 2, 0, CPU)
+    whole = ready(name, tmp_path, max_length=40, one_length=True).batch("valid", 0, 2, 0, CPU)
+    steps = short.x.shape[-1]
+    assert steps < whole.x.shape[-1] == 40
+    assert (whole.x[..., :steps] == short.x).all()
+    assert not whole.x[..., steps:].any()
+    assert (whole.lengths == short.lengths).all()
+
+
 @pytest.mark.parametrize("vocabulary", ["bytes", "characters"])
 def test_an_empty_document_has_a_step(tmp_path, vocabulary):
     """Without one, its mean over steps is NaN, and so is all that is learned from it."""

@@ -55,6 +55,7 @@ def test_a_run_is_captured_with_any_gate(tmp_path, kind):
         {"accumulate": 2},
         {"ragged": True},
         {"compile": True},
+        {"ragged": True, "compile": True},
     ],
     ids=str,
 )

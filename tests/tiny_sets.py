@@ -184,7 +184,7 @@ OPTIONS = {
 
 
 def ready(name: str, data: Path, **options):
-    task = load_task(name)(**OPTIONS.get(name, {}), **options)
+    task = load_task(name)(**(OPTIONS.get(name, {}) | options))
     task.prepare(CPU, data)
     return task
 

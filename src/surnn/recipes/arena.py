@@ -15,10 +15,11 @@ from typing import Any, Literal
 from ..config import ModelConfig, ModelKind, RunConfig
 from ..tasks import load_task
 from .base import (
-    CLOCK,
+    NEAR,
     Shorten,
     add,
     as_many,
+    at_once,
     epochs,
     frozen,
     in_words,
@@ -85,14 +86,22 @@ TASKS = {
 }  # fmt: skip
 
 
-def binary(name: str) -> RunConfig:
+def plain(name: str) -> RunConfig:
     """SuGRU, 32 heads of 16 in each of six blocks."""
     arena = TASKS[name]
     model = ModelConfig(layers=6, width=256, expand=2, dropout=arena.dropout, pool="mean")
     train = epochs(
         arena.epochs, arena.sequences, arena.batch, learning_rate=1e-3, weight_decay=0.01
     )
-    return RunConfig(load_task(arena.task)(**arena.options), model, CLOCK, train)
+    return RunConfig(load_task(arena.task)(**arena.options), model, NEAR, train)
+
+
+def binary(name: str) -> RunConfig:
+    """The same with updates captured, for which all batches must be of one length."""
+    config = plain(name)
+    if hasattr(config.task, "one_length"):
+        config = replace(config, task=replace(config.task, one_length=True))
+    return at_once(config)
 
 
 def s4d(name: str) -> RunConfig:
@@ -106,7 +115,12 @@ def s4d(name: str) -> RunConfig:
 
 def other(name: str, kind: ModelKind) -> RunConfig:
     """Another layer in such blocks."""
-    return as_many(binary(name), kind)
+    return as_many(plain(name), kind)
+
+
+def attention(name: str) -> RunConfig:
+    """A Transformer in its place."""
+    return transformer(plain(name))
 
 
 def changed(name: str, change: Callable[[RunConfig], RunConfig]) -> RunConfig:
@@ -117,7 +131,7 @@ def changed(name: str, change: Callable[[RunConfig], RunConfig]) -> RunConfig:
 ROWS: dict[Row, tuple[str, Callable[[str], RunConfig], str]] = {
     "binary": ("suGRU(binary)", binary, ""),
     "sigmoid": ("suGRU(sigmoid)", partial(changed, change=sigmoid), "gates that are sigmoids"),
-    "transformer": ("Transformer", partial(changed, change=transformer), "causal attention"),
+    "transformer": ("Transformer", attention, "causal attention"),
     "s4d": ("S4", s4d, "diagonal state-space layers"),
     "frozen": ("", partial(changed, change=frozen), "rhythms that are not trained"),
     "gru": ("", partial(other, kind="gru"), f"GRUs, {in_words('gru')}"),

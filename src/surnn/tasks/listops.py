@@ -38,6 +38,8 @@ class ListOps(Classification):
         test: sequences to test on.
         shortest: tokens of an expression, at least; its end is not counted.
         longest: tokens, at most. Short expressions are for trying things on a CPU.
+        one_length: pad all batches alike, to ``longest`` and the end: a GPU's updates can then be
+            captured and compiled (train.cuda_graph, train.compile).
     """
 
     train: int = 96_000
@@ -45,6 +47,7 @@ class ListOps(Classification):
     test: int = 2_000
     shortest: int = 501
     longest: int = 1999
+    one_length: bool = False
 
     name: ClassVar[str] = "listops"
     paper: ClassVar[dict[str, float]] = {"suGRU": 0.4493, "suGRU, sigmoid": 0.3945, "S4": 0.5960}
@@ -99,6 +102,6 @@ class ListOps(Classification):
         stored, labels = kept(self)
         first = {"valid": 0, "test": self.valid, "train": self.valid + self.test}[split]
         rows = first + row_numbers(split, self.size(split), number, size, seed)
-        x, lengths = stored.padded(rows)
+        x, lengths = stored.padded(rows, self.steps if self.one_length else None)
         labels = labels[rows.to(labels.device)]
         return Batch(x.to(device), labels.to(device), lengths.to(device))

@@ -29,10 +29,13 @@ class LraRetrieval(BinaryText):
         max_length: longest document; LRA's is 4000.
         vocabulary: ``"bytes"`` as they are (0 never occurs and pads; an empty document is one 0),
             or the ``"characters"`` of the training documents and an end token, as S4 has it.
+        one_length: pad all batches alike, to ``max_length``: a GPU's updates can then be captured
+            and compiled (train.cuda_graph, train.compile).
     """
 
     max_length: int = 4000
     vocabulary: Vocabulary = "bytes"
+    one_length: bool = False
 
     name: ClassVar[str] = "lra_retrieval"
     needs: ClassVar[tuple[str, ...]] = ("aan",)
@@ -89,7 +92,7 @@ class LraRetrieval(BinaryText):
         texts, splits = kept(self)
         pairs, labels = splits[split]
         rows = row_numbers(split, len(labels), number, size, seed)
-        x, lengths = texts.padded(pairs[rows])
+        x, lengths = texts.padded(pairs[rows], self.steps if self.one_length else None)
         return Batch(x.to(device), labels[rows].to(device), lengths.to(device))
 
 

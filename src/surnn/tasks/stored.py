@@ -74,11 +74,12 @@ class Ragged:
             torch.from_numpy(np.minimum(lengths, longest).astype(np.int64)),
         )
 
-    def padded(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """int64 [..., T], zeros on the right, and lengths [...], for ``rows`` [...] on the CPU."""
+    def padded(self, rows: Tensor, steps: int | None = None) -> tuple[Tensor, Tensor]:
+        """int64 [..., T], zeros on the right, and lengths [...], for ``rows`` [...] on the CPU; T
+        is ``steps``, or the longest's."""
         lengths = self.lengths[rows]
         device = self.flat.device
-        inside = torch.arange(max(1, int(lengths.max())), device=device)
+        inside = torch.arange(steps or max(1, int(lengths.max())), device=device)
         lengths, starts = lengths.to(device), self.starts[rows.to(device)]
         index = (starts[..., None] + inside).clamp_(max=self.flat.numel() - 1)
         tokens = self.flat[index].long()

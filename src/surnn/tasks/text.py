@@ -76,11 +76,14 @@ class LraText(BinaryText):
         vocabulary: ``"bytes"`` of UTF-8 as they are (0 never occurs and pads), or ``"characters"``
             that occur at least 15 times in the training reviews, and an end token, as S4 has it.
         validation: ``"held_out"``, or ``"test"`` to be comparable: training then has all 25,000.
+        one_length: pad all batches alike, to ``max_length``: a GPU's updates can then be captured
+            and compiled (train.cuda_graph, train.compile).
     """
 
     max_length: int = 4096
     vocabulary: Vocabulary = "bytes"
     validation: Literal["held_out", "test"] = "held_out"
+    one_length: bool = False
 
     name: ClassVar[str] = "lra_text"
     needs: ClassVar[tuple[str, ...]] = ("imdb",)
@@ -137,7 +140,7 @@ class LraText(BinaryText):
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
         texts, labels, chosen = kept(self)[split]
         rows = chosen[row_numbers(split, len(chosen), number, size, seed)]
-        x, lengths = texts.padded(rows)
+        x, lengths = texts.padded(rows, self.steps if self.one_length else None)
         return Batch(x.to(device), labels[rows].to(device), lengths.to(device))
 
 
