@@ -155,10 +155,10 @@ def test_pairs_are_read_as_they_stand(tmp_path):
 def test_texts_can_have_one_length(tmp_path, name):
     write_imdb(tmp_path)
     write_aan(tmp_path)
-    short = ready(name, tmp_path, max_length=40).batch("valid", 0, 2, 0, CPU)
-    whole = ready(name, tmp_path, max_length=40, one_length=True).batch("valid", 0, 2, 0, CPU)
+    short = ready(name, tmp_path, max_length=400).batch("valid", 0, 2, 0, CPU)
+    whole = ready(name, tmp_path, max_length=400, one_length=True).batch("valid", 0, 2, 0, CPU)
     steps = short.x.shape[-1]
-    assert steps < whole.x.shape[-1] == 40
+    assert steps < whole.x.shape[-1] == 400
     assert (whole.x[..., :steps] == short.x).all()
     assert not whole.x[..., steps:].any()
     assert (whole.lengths == short.lengths).all()
