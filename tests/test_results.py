@@ -139,7 +139,8 @@ def test_a_record_tells_who_shared_the_device_but_not_where_data_lay(tmp_path, r
     assert kept == {**environment, "data": {"mnist": "b"}, "beside": 7}
     assert "| 10, beside 7 others | 5.0 GB |" in results.page(rows)
     results.add("copying-1000", [finished_run(tmp_path / "alone", 1, 0.5)], rows)
-    assert "| 10, beside 7 others | 5.0 GB |" in results.page(rows)  # one of them was not alone
+    results.add("copying-1000", [finished_run(tmp_path / "less", 2, 0.5)], rows, beside=9)
+    assert "| 10, beside 9 others | 5.0 GB |" in results.page(rows)  # of the one with the most
 
 
 def test_records_can_be_made_again_but_not_added_to_themselves(tmp_path, rows):
