@@ -2,13 +2,16 @@
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
+from surnn.commands.configure import parse
+from surnn.commands.reproduce import _less_on_a_cpu, with_seed
 from surnn.recipes import RECIPES
-from surnn.runs import RunFolder, config_to_dict
+from surnn.runs import RunFolder, config_from_dict, config_to_dict
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
@@ -223,6 +226,24 @@ def test_headlines_are_of_records_and_leave_the_rest_alone(tmp_path):
         with_headlines("a", rows)
     with pytest.raises(SystemExit, match="the README shows psmnist-stepwise, which has not been"):
         with_headlines(readme, tmp_path)
+
+
+def seeds_that_were_run():
+    return sorted((ROOT / "results" / "rows").glob("*/seed*"))
+
+
+@pytest.mark.parametrize("seed", seeds_that_were_run(), ids=lambda s: f"{s.parent.name}-{s.name}")
+def test_commands_on_the_page_still_make_the_runs_that_they_stand_beside(seed):
+    folder = RunFolder.open(seed)
+    program, command, name, *flags = shlex.split(folder.environment()["command"])
+    assert (program, command, name) == ("surnn", "reproduce", seed.parent.name)
+    recipe = RECIPES[name]()
+    if folder.environment()["device"] == "cpu":
+        recipe = _less_on_a_cpu(recipe)
+    words = {"seeds": (str | None, None, "Seeds.")}
+    config, _ = parse("surnn reproduce", flags, recipe, **words)
+    found = config_from_dict(folder.config())
+    assert with_seed(config, found.train.seed) == found
 
 
 def test_the_page_is_up_to_date():
