@@ -137,19 +137,16 @@ def with_headlines(readme: str, rows: Path) -> str:
     for about, *both in HEADLINES:
         if missing := [row for row in both if row not in records]:
             raise SystemExit(f"the README shows {missing[0]}, which has not been run")
-        ours, beside = (records[row] for row in both)
-        means = [statistics.fmean(found["test"]) for found in (ours, beside)]
-        numbers = [
-            f"**{number}**" if mean == max(means) else number
-            for mean, number in zip(
-                means, (spread("accuracy", found["test"]) for found in (ours, beside)), strict=True
-            )
-        ]
+        ours, beside = found = [records[row] for row in both]
+        best = max(statistics.fmean(each["test"]) for each in found)
+        mine, other = (
+            bold_if(statistics.fmean(each["test"]) == best, spread("accuracy", each["test"]))
+            for each in found
+        )
         paper = RECIPES[both[0]].paper
         lines.append(row_of(
-            about, numbers[0], f"{ours['update_rate']:.1%} of steps", f"{ours['parameters']:,}",
-            numbers[1], f"{beside['parameters']:,}",
-            "" if paper is None else told("accuracy", paper),
+            about, mine, f"{ours['update_rate']:.1%} of steps", f"{ours['parameters']:,}",
+            other, f"{beside['parameters']:,}", "" if paper is None else told("accuracy", paper),
         ))  # fmt: skip
     return "\n".join((before + begin, *lines, end + after))
 
@@ -255,6 +252,10 @@ def head(*names: str) -> list[str]:
     return [row_of(*names), "|---" * len(names) + "|"]
 
 
+def bold_if(good: bool, text: str) -> str:
+    return f"**{text}**" if good else text
+
+
 def row_of(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -273,8 +274,7 @@ def line(recipe: Recipe, found: Record, higher_is_better: bool) -> str:
     ours = spread(metric, values)
     if recipe.paper is not None:
         better = statistics.fmean(values) - recipe.paper
-        if (better if higher_is_better else -better) >= 0:
-            ours = f"**{ours}**"
+        ours = bold_if((better if higher_is_better else -better) >= 0, ours)
     theirs = "" if recipe.paper is None else told(metric, recipe.paper)
     called = ", ".join(part for part in (recipe.where, recipe.called) if part)
     least, most = min(found["updates"]), max(found["updates"])
