@@ -1,6 +1,5 @@
 """surnn plot: every figure, from tiny runs; what it says and what it refuses."""
 
-import json
 import re
 import shutil
 import sys
@@ -11,6 +10,7 @@ from typing import get_args
 import pytest
 import torch
 
+from drawing import drawn, texts
 from surnn import analysis
 from surnn.analysis.figures import PLOTS, BenchmarkPlot
 from surnn.analysis.figures.gates import update_rate_table
@@ -62,27 +62,6 @@ def runs(tmp_path_factory):
     for name in ("sugru", "again", "gru"):
         assert main(["eval", str(made[name]), "--split", "test"]) == 0
     return made
-
-
-def drawn(name, *paths, data=None):
-    """A figure, after the estimate of its time."""
-    subjects = [Subject(path, data=data) for path in paths]
-    name_all(subjects)
-    plot = PLOTS[name]
-    assert plot.seconds(subjects) > 0
-    return plot.draw(subjects, 0)
-
-
-def texts(figure):
-    """All that is written in a figure."""
-    found = [figure.get_suptitle()]
-    found += [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-    for axes in figure.axes:
-        legend = axes.get_legend()
-        found += [axes.get_title(), axes.get_title("left"), axes.get_xlabel(), axes.get_ylabel()]
-        found += [text.get_text() for text in (legend.get_texts() if legend else [])]
-        found += [text.get_text() for text in axes.texts]
-    return "\n".join(found)
 
 
 SHOWS = {
@@ -284,59 +263,6 @@ def test_an_evaluation_before_the_first_update_has_no_place_on_a_clock(runs, tmp
     (line,) = drawn("wall-clock", run).axes[0].lines
     assert len(line.get_xdata()) > 0
     assert min(line.get_xdata()) > 0
-
-
-def with_metrics(path, metrics, **options):
-    """A run without weights that has been tested, with a gate of its own."""
-    config = RunConfig(options.pop("task", Copying(delay=10)), SMALL, replace(FIXED, **options))
-    folder = RunFolder.create(path, config_to_dict(config))
-    folder.evaluated(split="test", checkpoint="best", step=1, overrides={}, metrics=metrics)
-    return path
-
-
-def test_rates_that_were_asked_for_are_joined_and_seeds_averaged(tmp_path):
-    runs = []
-    for name, rate, found, accuracy in (
-        ("a", 0.3, [0.2, 0.4], 0.9), ("b", 0.1, [0.1, 0.1], 0.8), ("c", 0.1, [0.3, 0.3], 0.6)
-    ):  # fmt: skip
-        metrics = {"accuracy": accuracy, "update_rate": found}
-        runs.append(with_metrics(tmp_path / name, metrics, rate=rate))
-    seeded = json.loads((tmp_path / "c" / "config.json").read_text())
-    seeded["train"] |= {"seed": 1, "device": "cpu"}  # where it ran tells no runs apart
-    (tmp_path / "c" / "config.json").write_text(json.dumps(seeded))
-    other = with_metrics(
-        tmp_path / "d", {"accuracy": 0.5, "update_rate": [1.0]}, granularity="unit"
-    )
-    axes = drawn("metric-by-rate", *runs, other).axes[0]
-    assert "SuGRU, granularity auto (2 seeds)\nSuGRU, granularity unit" in texts(axes.figure)
-    lines = [bars.lines[0].get_xydata().tolist() for bars in axes.containers]
-    assert lines == [
-        [pytest.approx([20, 0.7]), pytest.approx([30, 0.9])],
-        [pytest.approx([100, 0.5])],
-    ]
-
-
-def test_the_same_run_twice_is_no_second_seed(tmp_path):
-    runs = [with_metrics(tmp_path / n, {"accuracy": 1.0, "update_rate": [0.1]}) for n in "ab"]
-    with pytest.raises(Unfit, match=r"b is the same run as .*a: leave one of them out"):
-        drawn("metric-by-rate", *runs)
-
-
-def test_what_has_not_been_tested_has_no_metric_to_show(runs):
-    with pytest.raises(Unfit, match=r"has not been tested: surnn eval .* --split test"):
-        drawn("metric-by-rate", runs["learned"])
-
-
-def test_forecasts_are_as_they_were_tested(tmp_path):
-    metrics = {"mse": 0.2, "mse at 2": 0.1, "mse at 5": 0.3}
-    (line, _) = (
-        drawn("forecast-horizon", with_metrics(tmp_path / "a", metrics, task=CHAOS)).axes[0].lines
-    )
-    assert line.get_xydata().tolist() == [pytest.approx([2, 0.1]), pytest.approx([5, 0.3])]
-    one = with_metrics(tmp_path / "b", {"mse": 0.2}, task=replace(CHAOS, horizons=(5,)))
-    assert drawn("forecast-horizon", one).axes[0].lines[0].get_xydata().tolist() == [
-        pytest.approx([5, 0.2])
-    ]
 
 
 def test_labels_of_texts_have_names_of_files_and_leave_room(tmp_path):

@@ -133,6 +133,14 @@ def test_figures_are_of_recipes_and_are_drawn_when_all_have_been_run(tmp_path, r
         assert here == (f"](results/figures/{figure.file})" in shown), figure.name
 
 
+def test_a_figure_is_drawn_by_the_command_that_stands_below_it(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    (speech,) = (figure for figure in FIGURES if figure.name == "spoken-digits")
+    monkeypatch.setattr(results, "FIGURES", (speech,))
+    results.figures(ROOT / "results" / "rows", tmp_path)
+    assert (tmp_path / "spoken-digits.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_record_tells_who_shared_the_device_but_not_where_data_lay(tmp_path, rows):
     run = finished_run(tmp_path / "run", 0, 0.5)
     environment = json.loads((run / "environment.json").read_text())
@@ -196,17 +204,17 @@ def test_races_tell_when_a_target_was_first_reached(rows):
         for step, accuracy in zip((10, 20), found, strict=True):
             seed.log(kind="train", step=step, seconds=2.0 * step, loss=1.0)
             seed.log(kind="valid", step=step, accuracy=accuracy)
-        (rows / name / "record.json").write_text('{"beside": 0}')
-    assert race(rows, ("psmnist", "psmnist-gru"), (0.75, 0.9, 0.95)) == [
+    records = {"psmnist": {"beside": 0}, "psmnist-gru": {"beside": 0}}
+    assert race(rows, records, ("psmnist", "psmnist-gru"), (0.75, 0.9, 0.95)) == [
         "",
         "| seconds to a validation accuracy of | 75.00 | 90.00 | 95.00 |",
         "|---|---|---|---|",
         "| psmnist | 20 | 40 | 40 |",
         "| psmnist-gru | 40 | 40 | never |",
     ]
-    assert race(rows, ("psmnist", "psmnist-lstm"), (0.75,)) == []
-    (rows / "psmnist-gru" / "record.json").write_text('{"beside": 3}')
-    assert race(rows, ("psmnist", "psmnist-gru"), (0.75,)) == []
+    assert race(rows, records, ("psmnist", "psmnist-lstm"), (0.75,)) == []
+    records["psmnist-gru"]["beside"] = 3
+    assert race(rows, records, ("psmnist", "psmnist-gru"), (0.75,)) == []
     assert {name for names, _ in RACES for name in names} <= set(RECIPES)
 
 

@@ -94,10 +94,11 @@ RACES = (
 """Rows, and what they are to reach in validation."""
 
 
-def race(rows: Path, names: tuple[str, ...], targets: tuple[float, ...]) -> list[str]:
+def race(
+    rows: Path, records: dict[str, Record], names: tuple[str, ...], targets: tuple[float, ...]
+) -> list[str]:
     """Seconds of training until a target was reached, of each row's first seed; nothing until all
     rows have been run with the GPU to themselves."""
-    records = records_of(rows)
     if any(name not in records or records[name]["beside"] for name in names):
         return []
     metric = RECIPES[names[0]]().task.metric
@@ -180,7 +181,7 @@ def page(rows: Path) -> str:
         lines += ["", f"## {family}", "", *table(family, recipes, records, reasons)]
         for names, targets in RACES:
             if RECIPES[names[0]]().task.name == family:
-                lines += race(rows, names, targets)
+                lines += race(rows, records, names, targets)
         for figure in FIGURES:
             if figure.task == family and figure.runs(rows):
                 lines += figure.shown()

@@ -16,7 +16,7 @@ FIGURE = "Figure 2b"
 
 
 def ours(delay: int, steps: int, **task: Any) -> RunConfig:
-    """SuGRU, two layers of 64 heads of 8, without blocks: what it lacks first is gates."""
+    """SuGRU, two layers of 64 heads of 8, without blocks."""
     train = TrainConfig(
         steps=steps, batch=32, learning_rate=4e-3, warmup=100, hold=0.9, evaluate_every=200,
         cuda_graph=True,
