@@ -222,6 +222,17 @@ def test_drop_path_leaves_some_sequences_as_they_were():
     assert not (block.eval()(x) == x).all(2).any()
 
 
+@pytest.mark.parametrize("given", [Tokens(7), Values(3)], ids=["tokens", "values"])
+def test_input_dropout_hides_whole_steps_in_training(given):
+    model = build(given, input_dropout=0.25)
+    x = torch.randint(1, 7, (8, 50)) if isinstance(given, Tokens) else torch.randn(8, 50, 3)
+    whole, seen = model.eval()._read(x), model.train()._read(x)
+    hidden = (seen == 0).all(2)
+    assert 0.15 < hidden.float().mean() < 0.35
+    torch.testing.assert_close(seen[~hidden], whole[~hidden] / 0.75)
+    assert (model.eval()._read(x) == whole).all()
+
+
 def test_a_tied_head_is_the_embedding():
     model = build(given=Tokens(500), wanted=Output(500, "step"), tied_embedding=True)
     assert model.head.weight is model.encoder.weight

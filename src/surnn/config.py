@@ -135,6 +135,8 @@ class ModelConfig:
     """Drop a feature at all steps of a sequence or at none."""
     drop_path: float = 0.0
     """Share of sequences that skip the last block; less so the earlier ones."""
+    input_dropout: float = 0.0
+    """Share of steps whose input is dropped, all its features together."""
     convolution: int = 1
     """Steps, the present one included, that are summed before each layer's block; 1 is none."""
     attention_every: int | None = None
@@ -206,7 +208,7 @@ class ModelConfig:
                 f"model.open_layers leaves none of {self.layers} layers to be gated, got "
                 f"{self.open_layers}: use fewer, or --gate.kind open"
             )
-        _share(self, "model", "dropout", "drop_path")
+        _share(self, "model", "dropout", "drop_path", "input_dropout")
 
     def _check_attention(self) -> None:
         if self.attention_heads is not None and self.attention_every is None:
@@ -300,6 +302,8 @@ class TrainConfig:
     """Share of the learning rate at the end of a cosine."""
     clip: float = 1.0
     """Largest norm of the gradient."""
+    label_smoothing: float = 0.0
+    """Of tasks with a label for each sequence: how much of it is shared out among all classes."""
     rate_penalty: float = 0.0
     """Weight of |update rate - gate.target_rate| in the loss."""
     anneal: tuple[float, float] | None = None
@@ -343,7 +347,7 @@ class TrainConfig:
         counts = ("steps", "batch", "accumulate", "evaluate_every", "checkpoint_every", "log_every")
         _at_least(self, "train", 1, *counts, "evaluation_batches", "patience")
         _at_least(self, "train", 0, "warmup", "weight_decay", "rate_penalty", "minutes")
-        _share(self, "train", "hold", "final")
+        _share(self, "train", "hold", "final", "label_smoothing")
         for name in ("learning_rate", "gate_learning_rate", "clip"):
             value = getattr(self, name)
             if value is not None and not value > 0:

@@ -129,6 +129,7 @@ class SequenceModel(nn.Module):
         widths = model.widths or (model.width,) * model.layers
         self.width = widths[-1]
         self.encoder, features = make_encoder(model, given, widths[0])
+        self.input_dropout = model.input_dropout
         self.blocks = nn.ModuleList(make_blocks(model, gate, (features, *widths), steps))
         self.norm = None
         if model.form != "stack" and model.prenorm:
@@ -158,10 +159,17 @@ class SequenceModel(nn.Module):
 
     def encode(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Outputs of the last block, time first: [T, B, width]."""
-        x = self.encoder(x.transpose(0, 1))
+        x = self._read(x)
         for block in self.blocks:
             x = block(x, lengths)
         return x if self.norm is None else self.norm(x, lengths)
+
+    def _read(self, x: Tensor) -> Tensor:
+        """Features of the input, time first; in training without some of the steps."""
+        x = self.encoder(x.transpose(0, 1))
+        if not self.training or not self.input_dropout:
+            return x
+        return x * functional.dropout(x.new_ones(*x.shape[:2], 1), self.input_dropout)
 
     def _run(
         self, x: Tensor, lengths: Tensor | None, state: StreamState
@@ -171,7 +179,7 @@ class SequenceModel(nn.Module):
                 "a sequence in parts has predictions at each step only: this model makes one of a "
                 "whole sequence; stream it by step"
             )
-        x = self.encoder(x.transpose(0, 1))
+        x = self._read(x)
         layers = []
         for block, remembered in zip(self.blocks, state.layers, strict=True):
             x, new = block(x, lengths, remembered)

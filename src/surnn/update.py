@@ -17,7 +17,7 @@ from .evaluate import autocast, first_state, layer_rates
 from .graphs import Captured, each
 from .models import SequenceModel, StreamState
 from .schedule import gate_noise, learning_rate
-from .tasks.base import Batch, Task
+from .tasks.base import Batch, Classification, Task
 
 
 class Reading(NamedTuple):
@@ -90,6 +90,11 @@ class Updater:
             raise ValueError(
                 "train.shard divides weights among processes, and there is one; start several with "
                 "torchrun, or use --train.no-shard"
+            )
+        if self.train.label_smoothing and not isinstance(self.task, Classification):
+            raise ValueError(
+                f"train.label_smoothing is for tasks with a label for each sequence, and "
+                f"{self.task.name} is none: leave it out"
             )
         if self.train.cuda_graph and self.device.type != "cuda":
             raise ValueError("a CUDA graph needs a GPU; train without --train.cuda-graph")
@@ -175,7 +180,10 @@ class Updater:
                 prediction = self._go_on(batch, self.carried[part])
             else:
                 prediction = self._predict(batch.x, batch.lengths)
-        loss = self.task.loss(prediction.float(), batch)
+        prediction = prediction.float()
+        loss = self.task.loss(prediction, batch)
+        if share := self.train.label_smoothing:
+            loss = (1 - share) * loss + share * unbelief(prediction)
         if batch is not whole:
             loss = loss * (self.task.weight(batch) / self.task.weight(whole))
         if self.train.rate_penalty:
@@ -253,6 +261,11 @@ def make_optimizer(
         for group in groups
     ]
     return torch.optim.AdamW(made, fused=True, capturable=captured)
+
+
+def unbelief(prediction: Tensor) -> Tensor:
+    """Mean cross entropy with all classes alike, which label smoothing mixes into the loss."""
+    return (prediction.logsumexp(-1) - prediction.mean(-1)).mean()
 
 
 def rows(batch: Batch, part: int, parts: int, world: World) -> Batch:
