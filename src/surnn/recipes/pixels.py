@@ -59,8 +59,8 @@ def psmnist_torch0() -> RunConfig:
 @recipe(TABLE, "suGRU", 0.8921)
 def scifar() -> RunConfig:
     """Sequential CIFAR-10 in colour, with crops and flips, six layers."""
-    model = replace(WIDE, layers=6, dropout=0.2, drop_path=0.1, pool="mean")
-    train = epochs(200, 45_000, 128, weight_decay=0.05)
+    model = replace(WIDE, layers=6, dropout=0.2, drop_path=0.1, pool="mean", convolution=4)
+    train = epochs(200, 45_000, 128, weight_decay=0.05, label_smoothing=0.1)
     return at_once(RunConfig(SequentialCifar(augment="crop_flip"), model, NEAR, train))
 
 
@@ -82,7 +82,7 @@ def beside(make: Callable[[], RunConfig], other: Beside) -> RunConfig:
         return transformer(config)
     if other == "s4d":  # as S4's own examples have it
         train = replace(config.train, learning_rate=4e-3)
-        return replace(config.beside("s4d", norm="batch"), train=train)
+        return replace(config.beside("s4d", norm="batch", convolution=1), train=train)
     return as_many(config, other)
 
 
