@@ -72,24 +72,6 @@ def test_a_loss_is_the_weighted_mean_over_parts(name, data):
     torch.testing.assert_close(total / task.weight(whole), expected)
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_label_smoothing_is_that_of_torch(data, monkeypatch, accumulate):
-    monkeypatch.setenv("SURNN_DATA", str(data))
-    task = load_task("smnist")()
-    config = RunConfig(task, replace(SMALL, dropout=0.0), GateConfig(rate=0.3), BRIEF)
-    run = trainer(config=config, label_smoothing=0.2, accumulate=accumulate)
-    batch = task.batch("train", 0, BRIEF.batch, 0, torch.device("cpu"))
-    expected = torch.nn.functional.cross_entropy(
-        run.model(batch.x), batch.target, label_smoothing=0.2
-    )
-    torch.testing.assert_close(run.updater._backward(batch), expected.detach())
-
-
-def test_labels_are_smoothed_only_where_there_are_labels():
-    with pytest.raises(ValueError, match=r"label_smoothing .* copying is none: leave it out"):
-        trainer(label_smoothing=0.1)
-
-
 @pytest.mark.parametrize("task", [TASK, RAGGED], ids=["even", "ragged"])
 def test_accumulated_parts_are_the_batch(task):
     model = replace(SMALL, dropout=0.0, block="stack")

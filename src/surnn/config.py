@@ -304,6 +304,8 @@ class TrainConfig:
     """Largest norm of the gradient."""
     label_smoothing: float = 0.0
     """Of tasks with a label for each sequence: how much of it is shared out among all classes."""
+    mixup: float = 0.0
+    """Of such tasks with values as input: mix sequences and labels by pairs, as Beta(it, it)."""
     rate_penalty: float = 0.0
     """Weight of |update rate - gate.target_rate| in the loss."""
     anneal: tuple[float, float] | None = None
@@ -346,7 +348,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         counts = ("steps", "batch", "accumulate", "evaluate_every", "checkpoint_every", "log_every")
         _at_least(self, "train", 1, *counts, "evaluation_batches", "patience")
-        _at_least(self, "train", 0, "warmup", "weight_decay", "rate_penalty", "minutes")
+        _at_least(self, "train", 0, "warmup", "weight_decay", "rate_penalty", "minutes", "mixup")
         _share(self, "train", "hold", "final", "label_smoothing")
         for name in ("learning_rate", "gate_learning_rate", "clip"):
             value = getattr(self, name)

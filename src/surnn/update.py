@@ -17,7 +17,8 @@ from .evaluate import autocast, first_state, layer_rates
 from .graphs import Captured, each
 from .models import SequenceModel, StreamState
 from .schedule import gate_noise, learning_rate
-from .tasks.base import Batch, Classification, Task
+from .softening import Softened
+from .tasks.base import Batch, Task
 
 
 class Reading(NamedTuple):
@@ -55,6 +56,8 @@ class Updater:
         self.wrapped = world.wrap(model, config.train.shard)
         self.optimizer = make_optimizer(model, groups, config.train.cuda_graph)
         self._predict = torch.compile(self.wrapped) if config.train.compile else self.wrapped
+        soft = config.train.label_smoothing or config.train.mixup
+        self.soft = Softened(self.task, config.train, self.device) if soft else None
         self.layers = model.selective_layers()
         self.statistics = [
             b for m in model.modules() if isinstance(m, _BatchNorm) for b in m.buffers()
@@ -90,11 +93,6 @@ class Updater:
             raise ValueError(
                 "train.shard divides weights among processes, and there is one; start several with "
                 "torchrun, or use --train.no-shard"
-            )
-        if self.train.label_smoothing and not isinstance(self.task, Classification):
-            raise ValueError(
-                f"train.label_smoothing is for tasks with a label for each sequence, and "
-                f"{self.task.name} is none: leave it out"
             )
         if self.train.cuda_graph and self.device.type != "cuda":
             raise ValueError("a CUDA graph needs a GPU; train without --train.cuda-graph")
@@ -175,15 +173,14 @@ class Updater:
 
     def _loss(self, batch: Batch, whole: Batch, part: int) -> Tensor:
         """What ``batch`` adds to the mean loss of the whole batch that it is a part of."""
+        if self.soft is not None:
+            batch = self.soft(batch)
         with autocast(self.device, self.train.precision):
             if self.carried:
                 prediction = self._go_on(batch, self.carried[part])
             else:
                 prediction = self._predict(batch.x, batch.lengths)
-        prediction = prediction.float()
-        loss = self.task.loss(prediction, batch)
-        if share := self.train.label_smoothing:
-            loss = (1 - share) * loss + share * unbelief(prediction)
+        loss = self.task.loss(prediction.float(), batch)
         if batch is not whole:
             loss = loss * (self.task.weight(batch) / self.task.weight(whole))
         if self.train.rate_penalty:
@@ -261,11 +258,6 @@ def make_optimizer(
         for group in groups
     ]
     return torch.optim.AdamW(made, fused=True, capturable=captured)
-
-
-def unbelief(prediction: Tensor) -> Tensor:
-    """Mean cross entropy with all classes alike, which label smoothing mixes into the loss."""
-    return (prediction.logsumexp(-1) - prediction.mean(-1)).mean()
 
 
 def rows(batch: Batch, part: int, parts: int, world: World) -> Batch:

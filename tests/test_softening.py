@@ -1,0 +1,82 @@
+"""Labels are smoothed as torch does it, and sequences mixed with their labels."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional
+
+from surnn.config import GateConfig, RunConfig
+from surnn.softening import Softened
+from surnn.tasks import load_task
+from surnn.tasks.base import Batch
+from training import BRIEF, SMALL, trainer
+
+CPU = torch.device("cpu")
+MNIST = load_task("smnist")()
+
+
+def batch(count: int = 64) -> Batch:
+    return Batch(torch.randn(count, 5, 1), torch.randint(0, 10, (count,)))
+
+
+def softened(given: Batch, **train) -> Batch:
+    return Softened(MNIST, replace(BRIEF, **train), CPU)(given)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_label_smoothing_is_that_of_torch(data, monkeypatch, accumulate):
+    monkeypatch.setenv("SURNN_DATA", str(data))
+    config = RunConfig(MNIST, replace(SMALL, dropout=0.0), GateConfig(rate=0.3), BRIEF)
+    run = trainer(config=config, label_smoothing=0.2, accumulate=accumulate)
+    given = MNIST.batch("train", 0, BRIEF.batch, 0, CPU)
+    prediction = run.model(given.x)
+    expected = functional.cross_entropy(prediction, given.target, label_smoothing=0.2)
+    torch.testing.assert_close(run.updater._backward(given), expected.detach())
+
+
+def test_sequences_are_mixed_with_their_labels():
+    given = batch()
+    found = softened(given, mixup=1.0)
+    labels = functional.one_hot(given.target, 10).float()
+    torch.testing.assert_close(found.target.sum(1), torch.ones(64))
+    others = given.x.flip(0)
+    shares = ((found.x - others) / (given.x - others)).mean((1, 2))  # one for each pair
+    mixed = shares[:, None] * labels + (1 - shares[:, None]) * labels.flip(0)
+    torch.testing.assert_close(found.target, mixed, rtol=1e-3, atol=1e-3)
+    assert shares.min() < 0.2
+    assert shares.max() > 0.8
+
+
+def test_how_evenly_they_are_mixed():
+    given = batch()
+    even = softened(given, mixup=1e6).x
+    torch.testing.assert_close(even, (given.x + given.x.flip(0)) / 2, rtol=0, atol=0.02)
+    hardly = softened(given, mixup=0.01)
+    whole = (hardly.target.max(1).values > 0.99).float().mean()
+    assert whole > 0.8
+
+
+def test_both_together():
+    found = softened(batch(), mixup=1.0, label_smoothing=0.5)
+    torch.testing.assert_close(found.target.sum(1), torch.ones(64))
+    assert found.target.min() == pytest.approx(0.05)
+
+
+def test_a_mixed_run_learns_and_is_judged_by_whole_sequences(data, monkeypatch):
+    monkeypatch.setenv("SURNN_DATA", str(data))
+    config = RunConfig(MNIST, SMALL, GateConfig(rate=0.3), BRIEF)
+    found = trainer(config=config, mixup=0.5, label_smoothing=0.1).fit()
+    assert 0 <= found["accuracy"] <= 1
+    assert found["loss"] > 0
+
+
+def test_what_cannot_be_softened():
+    with pytest.raises(ValueError, match=r"a label for each sequence, and copying is none"):
+        trainer(label_smoothing=0.1)
+    with pytest.raises(ValueError, match=r"those of listops are tokens"):
+        Softened(load_task("listops")(), replace(BRIEF, mixup=1.0), CPU)
+    with pytest.raises(ValueError, match=r"all of one length"):
+        softened(batch(4)._replace(lengths=torch.tensor([5, 5, 4, 3])), mixup=1.0)
+    with pytest.raises(ValueError, match=r"train\.mixup must be at least 0"):
+        replace(BRIEF, mixup=-1.0)
