@@ -204,13 +204,16 @@ def test_races_tell_when_a_target_was_first_reached(rows):
         for step, accuracy in zip((10, 20), found, strict=True):
             seed.log(kind="train", step=step, seconds=2.0 * step, loss=1.0)
             seed.log(kind="valid", step=step, accuracy=accuracy)
-    records = {"psmnist": {"beside": 0}, "psmnist-gru": {"beside": 0}}
+    records = {
+        "psmnist": {"beside": 0, "seconds": [45.2]},
+        "psmnist-gru": {"beside": 0, "seconds": [40.1, 99.0]},
+    }
     assert race(rows, records, ("psmnist", "psmnist-gru"), (0.75, 0.9, 0.95)) == [
         "",
-        "| seconds to a validation accuracy of | 75.00 | 90.00 | 95.00 |",
-        "|---|---|---|---|",
-        "| psmnist | 20 | 40 | 40 |",
-        "| psmnist-gru | 40 | 40 | never |",
+        "| seconds to a validation accuracy of | 75.00 | 90.00 | 95.00 | trained for |",
+        "|---|---|---|---|---|",
+        "| psmnist | 20 | 40 | 40 | 45 s |",
+        "| psmnist-gru | 40 | 40 | never | 40 s |",
     ]
     assert race(rows, records, ("psmnist", "psmnist-lstm"), (0.75,)) == []
     records["psmnist-gru"]["beside"] = 3

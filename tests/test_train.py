@@ -99,6 +99,43 @@ def test_a_batch_that_cannot_be_divided():
         trainer(accumulate=3)
 
 
+# ---------------------------------------------------------------- compilation
+
+
+def test_blocks_that_are_alike_are_compiled_once_and_evaluations_not_at_all(monkeypatch):
+    made = []
+
+    def backend(graph, inputs):
+        made.append(graph)
+        return graph
+
+    compile_in_place = torch.nn.Module.compile
+    monkeypatch.setattr(
+        torch.nn.Module, "compile", lambda self: compile_in_place(self, backend=backend)
+    )
+    torch.compiler.reset()
+    model = replace(SMALL, layers=4, drop_path=0.5, dropout=0.0)
+    config = replace(CONFIG, model=model)
+    run = trainer(config=config, compile=True, evaluate_every=2)
+    updates(run, 3)
+    assert len(made) == 2  # the first block is never skipped, the others are alike
+    assert run._evaluate()["accuracy"] >= 0
+    assert len(made) == 2
+    torch.compiler.reset()
+
+
+def test_a_compiled_update_is_the_same():
+    model = replace(SMALL, layers=2, dropout=0.0)
+    config = replace(CONFIG, model=model)
+    torch.compiler.reset()
+    runs = [trainer(config=config, compile=compile) for compile in (False, True)]
+    for run in runs:
+        updates(run, 2)
+    for eager, compiled in zip(*(run.model.parameters() for run in runs), strict=True):
+        torch.testing.assert_close(compiled, eager, rtol=1e-3, atol=1e-5)
+    torch.compiler.reset()
+
+
 # ---------------------------------------------------------------- evaluation
 
 

@@ -61,16 +61,18 @@ class Skip(nn.Module):
 
     def __init__(self, share: float) -> None:
         super().__init__()
-        self.share = share
+        self.skips = share > 0
+        self.kept = torch.tensor(1 - share, device="cpu")
+        """A tensor: blocks that differ in a plain number only would all be compiled."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or not self.share:
+        if not self.training or not self.skips:
             return x
-        ones = x.new_ones(x.shape[-2], 1)
-        return x * functional.dropout(ones, self.share)
+        kept = torch.rand(x.shape[-2], 1, device=x.device) < self.kept
+        return x * (kept / self.kept).to(x.dtype)
 
     def extra_repr(self) -> str:
-        return str(self.share)
+        return f"{1 - self.kept:.3g}"
 
 
 class Stacked(nn.Module):

@@ -4,6 +4,7 @@ What goes wrong is noticed on the device: an update whose loss or gradient is no
 happen, and neither does any after it, until the host looks and finds the last good state.
 """
 
+import warnings
 from typing import Any, NamedTuple
 
 import torch
@@ -55,7 +56,9 @@ class Updater:
         groups = parameter_groups(model, config)  # of weights that know yet what they are for
         self.wrapped = world.wrap(model, config.train.shard)
         self.optimizer = make_optimizer(model, groups, config.train.cuda_graph)
-        self._predict = torch.compile(self.wrapped) if config.train.compile else self.wrapped
+        if config.train.compile:
+            for block in model.blocks:
+                block.compile()  # once for all that are alike: much sooner done than a whole model
         soft = config.train.label_smoothing or config.train.mixup
         self.soft = Softened(self.task, config.train, self.device) if soft else None
         self.layers = model.selective_layers()
@@ -113,7 +116,10 @@ class Updater:
             group["lr"].fill_(group["full"] * share)
         if self.train.anneal is not None:
             self.noise.fill_(gate_noise(self.train, at))
-        self._run(batch)
+        with warnings.catch_warnings():
+            if self.train.compile:  # dynamo looks at what no one asked for
+                warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not")
+            self._run(batch)
 
     def begin(self, losses: float = 0.0) -> None:
         """Count from here on, with this sum of losses."""
@@ -136,7 +142,7 @@ class Updater:
 
     def close(self) -> None:
         """Let go of what ties the model to other processes."""
-        self.wrapped = self._predict = self.model
+        self.wrapped = self.model
 
     # ------------------------------------------------------------ on the device
 
@@ -179,7 +185,7 @@ class Updater:
             if self.carried:
                 prediction = self._go_on(batch, self.carried[part])
             else:
-                prediction = self._predict(batch.x, batch.lengths)
+                prediction = self.wrapped(batch.x, batch.lengths)
         loss = self.task.loss(prediction.float(), batch)
         if batch is not whole:
             loss = loss * (self.task.weight(batch) / self.task.weight(whole))
@@ -194,7 +200,7 @@ class Updater:
         begun = tree_map(
             lambda part: torch.where(fresh, 0, part) if isinstance(part, Tensor) else part, state
         )
-        prediction, after = self._predict(batch.x, batch.lengths, begun)
+        prediction, after = self.wrapped(batch.x, batch.lengths, begun)
         for mine, new in zip(tree_leaves(state), tree_leaves(after), strict=True):
             if isinstance(mine, Tensor):
                 mine.copy_(new.detach())

@@ -26,6 +26,12 @@ def ours(delay: int, steps: int, **task: Any) -> RunConfig:
     return RunConfig(data, model, GateConfig(rate=0.02, surrogate="triangle", slope=1.0), train)
 
 
+def seldom(config: RunConfig, rate: float) -> RunConfig:
+    """The same, pulled towards updates at so few steps, so that memories are left alone."""
+    train = replace(config.train, rate_penalty=1.0, hold=0.6)
+    return replace(config, gate=replace(config.gate, target_rate=rate), train=train)
+
+
 def plain(config: RunConfig, kind: ModelKind, chrono: bool = False) -> RunConfig:
     """The same without gates, dense, half as wide, at a smaller learning rate."""
     config = config.beside(kind, chrono=chrono, width=256)
@@ -35,13 +41,20 @@ def plain(config: RunConfig, kind: ModelKind, chrono: bool = False) -> RunConfig
 @recipe(FIGURE, "GRU with the gate")
 def copying_5000() -> RunConfig:
     """Copying Memory, delay 5000: the learning curve."""
-    return ours(5000, 5000)
+    return seldom(ours(5000, 2500), 0.005)
+
+
+def elman(delay: int, steps: int, rate: float) -> RunConfig:
+    """SuRNN, whose updates keep nothing: a gate for each unit, at half the learning rate."""
+    config = seldom(ours(delay, steps).beside("surnn"), rate)
+    train = replace(config.train, learning_rate=2e-3)
+    return replace(config, gate=replace(config.gate, granularity="unit"), train=train)
 
 
 @recipe(FIGURE, "RNN with the gate")
 def copying_5000_surnn() -> RunConfig:
     """The same with an Elman RNN."""
-    return ours(5000, 5000).beside("surnn")
+    return elman(5000, 5000, 0.005)
 
 
 @recipe(FIGURE, "GRU")
@@ -77,7 +90,7 @@ def copying_5000_frozen() -> RunConfig:
 @recipe("Figure A3, text", "suGRU", 0.8531)
 def copying_2000() -> RunConfig:
     """Delay 2000, to be put to the noise test."""
-    return ours(2000, 5000)
+    return seldom(ours(2000, 2500), 0.004)
 
 
 @recipe("Figure A3, text", "GRU", 0.2781)
@@ -90,6 +103,12 @@ def copying_2000_gru() -> RunConfig:
 def copying_1000() -> RunConfig:
     """Delay 1000, a few minutes on a GPU."""
     return ours(1000, 3000)
+
+
+@recipe()
+def copying_1000_surnn() -> RunConfig:
+    """The same with an Elman RNN."""
+    return elman(1000, 1500, 0.005)
 
 
 @recipe()
