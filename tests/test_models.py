@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from surnn.blocks import Convolution, Dropout, gated, mixed
+from surnn.blocks import Convolution, Dropout, Skip, gated, mixed
 from surnn.config import GateConfig, GateKind, ModelConfig, ModelKind, RunConfig, TrainConfig
 from surnn.gates import GATES
 from surnn.models import SequenceModel, gate_options, make_gate
@@ -220,6 +220,16 @@ def test_drop_path_leaves_some_sequences_as_they_were():
     assert (skipped == skipped[:1]).all()  # at all steps or none
     assert 0.2 < skipped.float().mean() < 0.8
     assert not (block.eval()(x) == x).all(2).any()
+
+
+def test_what_drop_path_keeps_is_as_large_as_all_of_it():
+    skip = Skip(0.25).double()
+    assert skip.kept.dtype == torch.float32
+    y = skip(torch.ones(3, 4000, 2))
+    assert y.unique().tolist() == pytest.approx([0, 1 / 0.75])
+    assert y.mean().item() == pytest.approx(1, abs=0.1)
+    assert skip.to("meta").kept.is_meta  # it goes where the weights go
+    assert repr(Skip(0.25)) == "Skip(0.25)"
 
 
 @pytest.mark.parametrize("given", [Tokens(7), Values(3)], ids=["tokens", "values"])

@@ -63,7 +63,12 @@ class Skip(nn.Module):
         super().__init__()
         self.skips = share > 0
         self.kept = torch.tensor(1 - share, device="cpu")
-        """A tensor: blocks that differ in a plain number only would all be compiled."""
+        """A tensor: blocks that differ in a plain number would all be compiled. No buffer: those
+        are lost where a model is made on the meta device."""
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "Skip":
+        self.kept = self.kept.to(fn(self.kept).device)
+        return super()._apply(fn, recurse)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or not self.skips:
