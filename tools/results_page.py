@@ -63,6 +63,12 @@ FIGURES = (
         "The three cells with and without gates.",
     ),
     Figure(
+        "copying", "copying", "learning-curves",
+        ("copying-5000", "copying-5000-frozen", "copying-5000-rnn"),
+        "Copying Memory with a delay of 5000: rhythms that are learned, rhythms that are not, and an "
+        "RNN that updates at every step.",
+    ),
+    Figure(
         "mackey-glass", "mackey_glass", "forecast-horizon",
         tuple(f"mackey-glass{name}" for name in ("", "-always-on", "-gru", "-lstm", "-s4d")),
         "Forecasts of series that were not trained on.",
