@@ -337,7 +337,7 @@ class TrainConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto is cuda where there is one."""
     compile: bool = False
-    """By torch.compile."""
+    """Blocks by torch.compile, those that are alike once."""
     cuda_graph: bool = False
     """Capture an update once and replay it; for batches of one shape, on one GPU."""
     shard: bool = False

@@ -5,6 +5,8 @@ happen, and neither does any after it, until the host looks and finds the last g
 """
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -116,9 +118,7 @@ class Updater:
             group["lr"].fill_(group["full"] * share)
         if self.train.anneal is not None:
             self.noise.fill_(gate_noise(self.train, at))
-        with warnings.catch_warnings():
-            if self.train.compile:  # dynamo looks at what no one asked for
-                warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not")
+        with quiet() if self.train.compile else nullcontext():
             self._run(batch)
 
     def begin(self, losses: float = 0.0) -> None:
@@ -264,6 +264,14 @@ def make_optimizer(
         for group in groups
     ]
     return torch.optim.AdamW(made, fused=True, capturable=captured)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without dynamo's warning that it looks at gradients which no one asked for."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+        yield
 
 
 def rows(batch: Batch, part: int, parts: int, world: World) -> Batch:
