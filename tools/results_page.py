@@ -65,8 +65,8 @@ FIGURES = (
     Figure(
         "copying", "copying", "learning-curves",
         ("copying-5000", "copying-5000-frozen", "copying-5000-rnn"),
-        "Copying Memory with a delay of 5000: rhythms that are learned, rhythms that are not, and an "
-        "RNN that updates at every step.",
+        "Copying Memory with a delay of 5000: rhythms that are learned, rhythms that are not, and "
+        "an RNN that updates at every step.",
     ),
     Figure(
         "mackey-glass", "mackey_glass", "forecast-horizon",
