@@ -228,8 +228,9 @@ def test_what_drop_path_keeps_is_as_large_as_all_of_it():
     y = skip(torch.ones(3, 4000, 2))
     assert y.unique().tolist() == pytest.approx([0, 1 / 0.75])
     assert y.mean().item() == pytest.approx(1, abs=0.1)
-    assert skip.to("meta").kept.is_meta  # it goes where the weights go
-    assert repr(Skip(0.25)) == "Skip(0.25)"
+    assert (Skip(1.0)(torch.ones(3, 4, 2)) == 0).all()
+    assert repr(skip.to("meta")) == "Skip(0.25)"
+    assert skip.to_empty(device="cpu").kept == 0.75
 
 
 @pytest.mark.parametrize("given", [Tokens(7), Values(3)], ids=["tokens", "values"])
@@ -241,6 +242,15 @@ def test_input_dropout_hides_whole_steps_in_training(given):
     assert 0.15 < hidden.float().mean() < 0.35
     torch.testing.assert_close(seen[~hidden], whole[~hidden] / 0.75)
     assert (model.eval()._read(x) == whole).all()
+    assert not torch.equal(model.train()(x), model(x))  # what is hidden makes a difference
+    assert torch.equal(model.eval()(x), model(x))
+
+
+def test_input_dropout_hides_steps_of_streams_too():
+    model = build(wanted=Output(5, "step"), input_dropout=0.5)
+    x, state = torch.randint(1, 7, (2, 30)), model.init_state(2)
+    assert not torch.equal(model.train()(x, state=state)[0], model(x, state=state)[0])
+    assert torch.equal(model.eval()(x, state=state)[0], model(x, state=state)[0])
 
 
 def test_a_tied_head_is_the_embedding():

@@ -10,7 +10,7 @@ from surnn.config import GateConfig, RunConfig
 from surnn.softening import Softened
 from surnn.tasks import load_task
 from surnn.tasks.base import Batch
-from training import BRIEF, SMALL, trainer
+from training import BRIEF, CONFIG, SMALL, trainer, updates
 
 CPU = torch.device("cpu")
 MNIST = load_task("smnist")()
@@ -63,20 +63,37 @@ def test_both_together():
     assert found.target.min() == pytest.approx(0.05)
 
 
-def test_a_mixed_run_learns_and_is_judged_by_whole_sequences(data, monkeypatch):
+def test_evaluations_are_of_whole_sequences_and_labels(data, monkeypatch):
     monkeypatch.setenv("SURNN_DATA", str(data))
     config = RunConfig(MNIST, SMALL, GateConfig(rate=0.3), BRIEF)
-    found = trainer(config=config, mixup=0.5, label_smoothing=0.1).fit()
-    assert 0 <= found["accuracy"] <= 1
-    assert found["loss"] > 0
+    soft = trainer(config=config, mixup=0.5, label_smoothing=0.3)
+    plain = trainer(config=config)
+    updates(soft, 4)
+    plain.model.load_state_dict(soft.model.state_dict())
+    assert soft._evaluate() == plain._evaluate()
 
 
-def test_what_cannot_be_softened():
+def test_mixed_parts_are_drawn_apart_and_weigh_alike(data, monkeypatch):
+    monkeypatch.setenv("SURNN_DATA", str(data))
+    config = RunConfig(MNIST, replace(SMALL, dropout=0.0), GateConfig(rate=0.3), BRIEF)
+    given = MNIST.batch("train", 0, BRIEF.batch, 0, CPU)
+    same = given._replace(x=given.x[:1].expand_as(given.x), target=given.target[:1].expand(8))
+    losses = [
+        trainer(config=config, mixup=0.5, accumulate=parts).updater._backward(same).item()
+        for parts in (1, 4)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)  # mixed with itself: as it was
+
+
+def test_what_cannot_be_softened(data, monkeypatch):
+    monkeypatch.setenv("SURNN_DATA", str(data))
     with pytest.raises(ValueError, match=r"a label for each sequence, and copying is none"):
         trainer(label_smoothing=0.1)
     with pytest.raises(ValueError, match=r"those of listops are tokens"):
         Softened(load_task("listops")(), replace(BRIEF, mixup=1.0), CPU)
     with pytest.raises(ValueError, match=r"all of one length"):
         softened(batch(4)._replace(lengths=torch.tensor([5, 5, 4, 3])), mixup=1.0)
+    with pytest.raises(ValueError, match=r"mixes pairs, and a batch of 8 .* use at least 16"):
+        trainer(config=replace(CONFIG, task=MNIST), mixup=1.0, accumulate=8)
     with pytest.raises(ValueError, match=r"train\.mixup must be at least 0"):
         replace(BRIEF, mixup=-1.0)

@@ -102,26 +102,37 @@ def test_a_batch_that_cannot_be_divided():
 # ---------------------------------------------------------------- compilation
 
 
-def test_blocks_that_are_alike_are_compiled_once_and_evaluations_not_at_all(monkeypatch):
+@pytest.fixture
+def graphs(monkeypatch):
+    """All that is compiled, and not."""
     made = []
 
     def backend(graph, inputs):
         made.append(graph)
         return graph
 
-    compile_in_place = torch.nn.Module.compile
-    monkeypatch.setattr(
-        torch.nn.Module, "compile", lambda self: compile_in_place(self, backend=backend)
-    )
+    in_place = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self: in_place(self, backend=backend))
     torch.compiler.reset()
+    yield made
+    torch.compiler.reset()
+
+
+def test_blocks_that_are_alike_are_compiled_once_and_evaluations_not_at_all(graphs):
     model = replace(SMALL, layers=4, drop_path=0.5, dropout=0.0)
-    config = replace(CONFIG, model=model)
-    run = trainer(config=config, compile=True, evaluate_every=2)
+    run = trainer(config=replace(CONFIG, model=model), compile=True, evaluate_every=2)
     updates(run, 3)
-    assert len(made) == 2  # the first block is never skipped, the others are alike
+    assert len(graphs) == 2  # the first block is never skipped, the others are alike
     assert run._evaluate()["accuracy"] >= 0
-    assert len(made) == 2
-    torch.compiler.reset()
+    run.close()
+    run.model(torch.zeros(2, 33, 9))  # a plain model again
+    assert len(graphs) == 2
+
+
+def test_blocks_that_are_all_unlike_are_all_compiled(graphs):
+    model = ModelConfig(widths=tuple(range(4, 48, 4)), heads=1, block="stack")
+    updates(trainer(config=replace(CONFIG, model=model), compile=True), 1)
+    assert len(graphs) == 11  # dynamo's own limit is 8
 
 
 def test_a_compiled_update_is_the_same():

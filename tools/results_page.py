@@ -88,7 +88,8 @@ FIGURES = (
         "races", "psmnist", "wall-clock",
         tuple(f"{task}{name}" for task in ("psmnist", "scifar") for name in ("", "-gru", "-lstm")),
         "Ours and cuDNN's GRU and LSTM in the same blocks, with as many parameters, each with the "
-        "same GPU to itself; compilation is in the time.",
+        "same GPU to itself; compilation is in the time. Their states and products are float32 "
+        "(TF32), ours have bfloat16 products, are compiled and captured.",
     ),
     Figure(
         "enwik8", "enwik8", "wall-clock",
@@ -115,12 +116,12 @@ def race(
         return []
     metric = RECIPES[names[0]]().task.metric
     reach = [told(metric, target) for target in targets]
-    lines = ["", *head(f"seconds to a validation {metric} of", *reach, "trained for")]
+    lines = ["", *head(f"seconds to a validation {metric} of", *reach)]
     for name in names:
         curve = timed_curve(min((rows / name).glob("seed*")), metric)
         took = [seconds_to(curve, target) for target in targets]
-        cells = ("never" if t is None else f"{t:.0f}" for t in took)
-        lines.append(row_of(name, *cells, f"{records[name]['seconds'][0]:.0f} s"))
+        over = f"not in {records[name]['seconds'][0]:.0f}"
+        lines.append(row_of(name, *(over if t is None else f"{t:.0f}" for t in took)))
     return lines
 
 

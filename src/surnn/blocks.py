@@ -61,23 +61,24 @@ class Skip(nn.Module):
 
     def __init__(self, share: float) -> None:
         super().__init__()
+        self.share = share
         self.skips = share > 0
         self.kept = torch.tensor(1 - share, device="cpu")
         """A tensor: blocks that differ in a plain number would all be compiled. No buffer: those
         are lost where a model is made on the meta device."""
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Skip":
-        self.kept = self.kept.to(fn(self.kept).device)
+        self.kept = torch.tensor(1 - self.share, device=fn(self.kept).device)
         return super()._apply(fn, recurse)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or not self.skips:
             return x
         kept = torch.rand(x.shape[-2], 1, device=x.device) < self.kept
-        return x * (kept / self.kept).to(x.dtype)
+        return x * (kept / self.kept.clamp(min=1e-6)).to(x.dtype)
 
     def extra_repr(self) -> str:
-        return f"{1 - self.kept:.3g}"
+        return str(self.share)
 
 
 class Stacked(nn.Module):

@@ -5,8 +5,6 @@ happen, and neither does any after it, until the host looks and finds the last g
 """
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -59,8 +57,7 @@ class Updater:
         self.wrapped = world.wrap(model, config.train.shard)
         self.optimizer = make_optimizer(model, groups, config.train.cuda_graph)
         if config.train.compile:
-            for block in model.blocks:
-                block.compile()  # once for all that are alike: much sooner done than a whole model
+            compile_blocks(model)
         soft = config.train.label_smoothing or config.train.mixup
         self.soft = Softened(self.task, config.train, self.device) if soft else None
         self.layers = model.selective_layers()
@@ -94,6 +91,11 @@ class Updater:
                 f"process(es) and {self.train.accumulate} accumulated part(s); use a multiple of "
                 f"{parts}"
             )
+        if self.train.mixup and self.train.batch < 2 * parts:
+            raise ValueError(
+                f"train.mixup mixes pairs, and a batch of {self.train.batch} leaves each process "
+                f"and part one sequence; use at least {2 * parts}"
+            )
         if self.train.shard and self.world.size == 1:
             raise ValueError(
                 "train.shard divides weights among processes, and there is one; start several with "
@@ -118,8 +120,7 @@ class Updater:
             group["lr"].fill_(group["full"] * share)
         if self.train.anneal is not None:
             self.noise.fill_(gate_noise(self.train, at))
-        with quiet() if self.train.compile else nullcontext():
-            self._run(batch)
+        self._run(batch)
 
     def begin(self, losses: float = 0.0) -> None:
         """Count from here on, with this sum of losses."""
@@ -141,8 +142,10 @@ class Updater:
         return [part for part in tree_leaves(self.carried) if isinstance(part, Tensor)]
 
     def close(self) -> None:
-        """Let go of what ties the model to other processes."""
+        """Let go of what ties the model to other processes and to what was compiled."""
         self.wrapped = self.model
+        for block in self.model.blocks:
+            block._compiled_call_impl = None
 
     # ------------------------------------------------------------ on the device
 
@@ -266,12 +269,16 @@ def make_optimizer(
     return torch.optim.AdamW(made, fused=True, capturable=captured)
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without dynamo's warning that it looks at gradients which no one asked for."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
-        yield
+def compile_blocks(model: SequenceModel) -> None:
+    """Each by itself, in place. Those that are alike are compiled once, which is much sooner done
+    than a whole model."""
+    from torch._dynamo import config  # noqa: PLC0415 (slow, and seldom wanted)
+
+    config.recompile_limit = max(config.recompile_limit, 4 * len(model.blocks))
+    # Dynamo looks at gradients that no one asked for.
+    warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+    for block in model.blocks:
+        block.compile()
 
 
 def rows(batch: Batch, part: int, parts: int, world: World) -> Batch:

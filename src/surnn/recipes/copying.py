@@ -53,25 +53,25 @@ def elman(delay: int, steps: int, rate: float) -> RunConfig:
 
 @recipe(FIGURE, "RNN with the gate")
 def copying_5000_surnn() -> RunConfig:
-    """The same with an Elman RNN."""
+    """An Elman RNN with a gate for each unit."""
     return elman(5000, 5000, 0.005)
 
 
 @recipe(FIGURE, "GRU")
 def copying_5000_gru() -> RunConfig:
-    """The plain GRU beside it."""
+    """The plain GRU, with twice the updates."""
     return plain(ours(5000, 5000), "gru")
 
 
 @recipe(FIGURE, "RNN")
 def copying_5000_rnn() -> RunConfig:
-    """The plain RNN beside it."""
+    """The plain RNN, with twice the updates."""
     return plain(ours(5000, 5000), "rnn")
 
 
 @recipe()
 def copying_5000_lstm() -> RunConfig:
-    """The LSTM beside it."""
+    """The LSTM, with twice the updates."""
     return plain(ours(5000, 5000), "lstm")
 
 
@@ -107,7 +107,7 @@ def copying_1000() -> RunConfig:
 
 @recipe()
 def copying_1000_surnn() -> RunConfig:
-    """The same with an Elman RNN."""
+    """An Elman RNN with a gate for each unit."""
     return elman(1000, 1500, 0.005)
 
 
