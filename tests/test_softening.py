@@ -16,6 +16,11 @@ CPU = torch.device("cpu")
 MNIST = load_task("smnist")()
 
 
+@pytest.fixture(autouse=True)
+def _digits(data, monkeypatch):
+    monkeypatch.setenv("SURNN_DATA", str(data))
+
+
 def batch(count: int = 64) -> Batch:
     return Batch(torch.randn(count, 5, 1), torch.randint(0, 10, (count,)))
 
@@ -25,8 +30,7 @@ def softened(given: Batch, **train) -> Batch:
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_label_smoothing_is_that_of_torch(data, monkeypatch, accumulate):
-    monkeypatch.setenv("SURNN_DATA", str(data))
+def test_label_smoothing_is_that_of_torch(accumulate):
     config = RunConfig(MNIST, replace(SMALL, dropout=0.0), GateConfig(rate=0.3), BRIEF)
     run = trainer(config=config, label_smoothing=0.2, accumulate=accumulate)
     given = MNIST.batch("train", 0, BRIEF.batch, 0, CPU)
@@ -63,8 +67,7 @@ def test_both_together():
     assert found.target.min() == pytest.approx(0.05)
 
 
-def test_evaluations_are_of_whole_sequences_and_labels(data, monkeypatch):
-    monkeypatch.setenv("SURNN_DATA", str(data))
+def test_evaluations_are_of_whole_sequences_and_labels():
     config = RunConfig(MNIST, SMALL, GateConfig(rate=0.3), BRIEF)
     soft = trainer(config=config, mixup=0.5, label_smoothing=0.3)
     plain = trainer(config=config)
@@ -73,8 +76,7 @@ def test_evaluations_are_of_whole_sequences_and_labels(data, monkeypatch):
     assert soft._evaluate() == plain._evaluate()
 
 
-def test_mixed_parts_are_drawn_apart_and_weigh_alike(data, monkeypatch):
-    monkeypatch.setenv("SURNN_DATA", str(data))
+def test_mixed_parts_weigh_alike():
     config = RunConfig(MNIST, replace(SMALL, dropout=0.0), GateConfig(rate=0.3), BRIEF)
     given = MNIST.batch("train", 0, BRIEF.batch, 0, CPU)
     same = given._replace(x=given.x[:1].expand_as(given.x), target=given.target[:1].expand(8))
@@ -85,8 +87,7 @@ def test_mixed_parts_are_drawn_apart_and_weigh_alike(data, monkeypatch):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)  # mixed with itself: as it was
 
 
-def test_what_cannot_be_softened(data, monkeypatch):
-    monkeypatch.setenv("SURNN_DATA", str(data))
+def test_what_cannot_be_softened():
     with pytest.raises(ValueError, match=r"a label for each sequence, and copying is none"):
         trainer(label_smoothing=0.1)
     with pytest.raises(ValueError, match=r"those of listops are tokens"):

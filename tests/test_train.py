@@ -3,6 +3,7 @@
 import json
 import sys
 import types
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import ClassVar
 
@@ -127,6 +128,10 @@ def test_blocks_that_are_alike_are_compiled_once_and_evaluations_not_at_all(grap
     run.close()
     run.model(torch.zeros(2, 33, 9))  # a plain model again
     assert len(graphs) == 2
+
+
+def test_what_is_not_compiled_does_not_wait_for_the_compiler():
+    assert isinstance(trainer().updater.uncompiled(), nullcontext)  # dynamo takes seconds to import
 
 
 def test_blocks_that_are_all_unlike_are_all_compiled(graphs):

@@ -121,8 +121,7 @@ def evaluate(
     sequences = 0
     state = first_state(model, batch_size) if task.carries else None
     try:
-        # Batches of other sizes, and watched gates: all that would be compiled anew.
-        with watch.watching(), torch.compiler.set_stance("force_eager"):
+        with watch.watching():
             # Where each batch goes on from the one before, all processes go through all of them.
             for begin in range(0, count, 1 if task.carries else world.size):
                 # Sharded weights are gathered by all processes together, so one that has no batch

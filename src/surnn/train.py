@@ -290,11 +290,12 @@ class Trainer:
         """On the validation set; None if a signal came in between."""
         self._read()
         train, begin = self.config.train, time.perf_counter()
-        found = evaluate(
-            self.model, self.task, "valid", train.batch, self.device,
-            batches=train.evaluation_batches, precision=train.precision, world=self.world,
-            go_on=self._may_evaluate_on,
-        )  # fmt: skip
+        with self.updater.uncompiled():
+            found = evaluate(
+                self.model, self.task, "valid", train.batch, self.device,
+                batches=train.evaluation_batches, precision=train.precision, world=self.world,
+                go_on=self._may_evaluate_on,
+            )  # fmt: skip
         if self.interrupted:
             return None
         (took,) = self.world.largest(time.perf_counter() - begin)

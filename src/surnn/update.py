@@ -5,6 +5,7 @@ happen, and neither does any after it, until the host looks and finds the last g
 """
 
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -136,6 +137,10 @@ class Updater:
             (self.done.double()[None], own, rates)
         ).tolist()
         return Reading(int(done), losses, loss, norm, rates, lost > 0)
+
+    def uncompiled(self) -> AbstractContextManager[Any]:
+        """For evaluations: batches of other sizes and watched gates would all be compiled anew."""
+        return torch.compiler.set_stance("force_eager") if self.train.compile else nullcontext()
 
     def carried_tensors(self) -> list[Tensor]:
         """All of :attr:`carried`, in one order."""
