@@ -10,7 +10,7 @@ import torch
 from surnn.data import DataError, texts
 from surnn.tasks.cifar import LraImage, crop_and_flip, to_grey
 from surnn.tasks.enwik8 import Enwik8
-from surnn.tasks.mnist import PermutedMnist, SpikingPermutedMnist, bit_reversal
+from surnn.tasks.mnist import PermutedMnist, SpikingPermutedMnist, bit_reversal, shifted
 from surnn.tasks.stored import Ragged
 from surnn.tasks.text import LraText
 from tiny_sets import (
@@ -55,6 +55,31 @@ def test_mnist_pixels_and_splits(tmp_path):
     assert torch.equal(permuted.x, valid.x[:, bit_reversal(784)])
     nru = ready("psmnist", tmp_path, permutation="nru")
     assert [nru.size(s) for s in ("train", "valid")] == [50, 10]
+
+
+def test_mnist_is_shifted_before_it_is_permuted():
+    picture = torch.arange(1, 785, dtype=torch.uint8).view(1, 28, 28)
+    found = shifted(picture.expand(400, 28, 28), torch.Generator().manual_seed(0))
+    framed = torch.zeros(32, 32, dtype=torch.uint8)
+    framed[2:30, 2:30] = picture
+    places = [framed[r : r + 28, c : c + 28] for r in range(5) for c in range(5)]
+    assert {each.numpy().tobytes() for each in found} == {
+        each.contiguous().numpy().tobytes() for each in places
+    }
+
+
+def test_only_training_images_are_shifted(tmp_path):
+    write_mnist(tmp_path)
+    plain, moved = (ready("psmnist", tmp_path, augment=a) for a in ("none", "shift"))
+    for split in ("valid", "test"):
+        assert torch.equal(in_stored_order(plain, split).x, in_stored_order(moved, split).x)
+    rows = [task.batch("train", 0, 16, 3, torch.device("cpu")) for task in (plain, moved)]
+    assert torch.equal(rows[0].target, rows[1].target)
+    assert not torch.equal(rows[0].x, rows[1].x)
+    back = [batch.x[:, np.argsort(bit_reversal(784)), 0].view(16, 28, 28) for batch in rows]
+    for still, other in zip(*back, strict=True):
+        at = [other[r : r + 24, c : c + 24] for r in range(5) for c in range(5)]
+        assert sum(torch.equal(still[2:26, 2:26], each) for each in at) >= 1
 
 
 def test_cifar_colours(tmp_path):

@@ -14,7 +14,7 @@ from surnn.tasks.base import Tokens
 from surnn.tasks.cifar import SequentialCifar
 from surnn.tasks.ecg import EcgBeats
 from surnn.tasks.enwik8 import Enwik8
-from surnn.tasks.mnist import PermutedMnist
+from surnn.tasks.mnist import PermutedMnist, SequentialMnist
 from surnn.tasks.retrieval import LraRetrieval
 from surnn.tasks.spoken_digits import SpokenDigits
 from surnn.tasks.stored import row_numbers
@@ -147,6 +147,7 @@ def test_files_that_are_cut_off_are_named(data, name, file, kept):
     ("task", "option"),
     [
         (PermutedMnist, {"permutation": "odd"}),
+        (SequentialMnist, {"augment": "crop_flip"}),
         (SequentialCifar, {"augment": "odd"}),
         (LraText, {"vocabulary": "odd"}),
         (LraText, {"max_length": 0}),

@@ -115,7 +115,7 @@ def s4d(name: str) -> RunConfig:
 
 def other(name: str, kind: ModelKind) -> RunConfig:
     """Another layer in such blocks."""
-    return as_many(plain(name), kind)
+    return as_many(binary(name), kind)
 
 
 def attention(name: str) -> RunConfig:

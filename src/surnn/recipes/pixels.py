@@ -66,6 +66,18 @@ def scifar() -> RunConfig:
 
 
 @recipe()
+def smnist_shifted() -> RunConfig:
+    """With training images moved by up to two pixels."""
+    return replace(smnist(), task=SequentialMnist(augment="shift"))
+
+
+@recipe()
+def psmnist_shifted() -> RunConfig:
+    """With training images moved by up to two pixels before they are permuted."""
+    return replace(psmnist(), task=PermutedMnist(augment="shift"))
+
+
+@recipe()
 def scifar_plain() -> RunConfig:
     """Without crops and flips, as S4 has it."""
     return replace(scifar(), task=SequentialCifar())
@@ -78,13 +90,14 @@ def beside(make: Callable[[], RunConfig], other: Beside) -> RunConfig:
         return frozen(config)
     if other == "sigmoid":
         return sigmoid(config)
+    if other not in ("transformer", "s4d"):
+        return as_many(config, other)
     config = replace(config, train=replace(config.train, cuda_graph=False, compile=False))
     if other == "transformer":
         return transformer(config)
-    if other == "s4d":  # as S4's own examples have it
-        train = replace(config.train, learning_rate=4e-3)
-        return replace(config.beside("s4d", norm="batch", convolution=1), train=train)
-    return as_many(config, other)
+    # As S4's own examples have it.
+    train = replace(config.train, learning_rate=4e-3)
+    return replace(config.beside("s4d", norm="batch", convolution=1), train=train)
 
 
 ROWS: dict[Beside, tuple[str, str]] = {

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .base import Split, Values, generator_for
-from .mnist import LabelledPixels
+from .mnist import LabelledPixels, cut_out
 from .stored import check_choice, hold_out, shades
 
 SIDE = 32
@@ -133,8 +133,7 @@ def crop_and_flip(images: Tensor, generator: torch.Generator) -> Tensor:
     flip = torch.rand(count, 1, device=device, generator=generator) < 0.5
     rows, columns = _mirror(torch.arange(SIDE, device=device) + shift)
     columns = torch.where(flip, columns.flip(1), columns)
-    which = torch.arange(count, device=device)[:, None, None]
-    return images[which, rows[:, :, None], columns[:, None, :]]
+    return cut_out(images, rows, columns)
 
 
 def _mirror(index: Tensor) -> Tensor:

@@ -1,18 +1,23 @@
 """MNIST one pixel at a time: in row order (sMNIST), or in a fixed other order (psMNIST)."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from .base import Batch, Classification, Output, Split, Values
+from .base import Batch, Classification, Output, Split, Values, generator_for
 from .stored import check_choice, hold_out, keep, kept, row_numbers, shades
 
-PIXELS = 28 * 28
+SIDE = 28
+PIXELS = SIDE * SIDE
+FURTHEST = 2
+Shift = Literal["none", "shift"]
 Permutation = Literal["bitreversal", "torch0", "nru"]
 
 
@@ -31,7 +36,7 @@ class LabelledPixels(Classification):
         """Put images and labels of each split on the device."""
         placed = {
             split: (
-                torch.from_numpy(np.ascontiguousarray(images)).to(device),
+                torch.from_numpy(np.array(images)).to(device),
                 torch.from_numpy(labels.astype(np.int64)).to(device),
             )
             for split, (images, labels) in splits.items()
@@ -58,7 +63,13 @@ class SequentialMnist(LabelledPixels):
 
     54,000 / 6,000 / 10,000 images; validation is the tenth of the training images that torch's
     ``random_split`` with seed 42 holds out, as S4 does.
+
+    Args:
+        augment: ``"shift"`` moves training images by up to two pixels each way, before they are
+            put into order; ``"none"`` is what published numbers are of, as far as they tell.
     """
+
+    augment: Shift = field(default="none", kw_only=True)
 
     name: ClassVar[str] = "smnist"
     needs: ClassVar[tuple[str, ...]] = ("mnist",)
@@ -68,6 +79,9 @@ class SequentialMnist(LabelledPixels):
         "Transformer": 0.989,
         "LSTM": 0.989,
     }
+
+    def __post_init__(self) -> None:
+        check_choice("augment", self.augment, Shift)
 
     @property
     def input(self) -> Values:
@@ -90,20 +104,21 @@ class SequentialMnist(LabelledPixels):
         from ..data.images import mnist  # noqa: PLC0415 (only the one who trains reads files)
 
         found = mnist(data)
-        images = found.train.reshape(-1, PIXELS)[:, self.order()]
-        test = found.test.reshape(-1, PIXELS)[:, self.order()]
-        train, valid = self.rows(len(images))
+        train, valid = self.rows(len(found.train))
         self.place(
             {
-                "train": (images[train], found.train_labels[train]),
-                "valid": (images[valid], found.train_labels[valid]),
-                "test": (test, found.test_labels),
+                "train": (found.train[train], found.train_labels[train]),
+                "valid": (found.train[valid], found.train_labels[valid]),
+                "test": (found.test, found.test_labels),
             },
             device,
         )
 
     def values(self, images: Tensor, split: Split, number: int, seed: int) -> Tensor:
-        return shades(images).unsqueeze(-1)
+        if split == "train" and self.augment == "shift":
+            images = shifted(images, generator_for(seed, number, images.device))
+        in_order = images.flatten(1)[:, _steps(self, images.device)]
+        return shades(in_order).unsqueeze(-1)
 
 
 @dataclass(frozen=True)
@@ -135,6 +150,7 @@ class PermutedMnist(SequentialMnist):
     }
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("permutation", self.permutation, Permutation)
 
     def order(self) -> np.ndarray:
@@ -168,6 +184,26 @@ class SpikingPermutedMnist(PermutedMnist):
         "SRNN": 0.943,
         "GLIF": 0.9047,
     }
+
+
+@lru_cache
+def _steps(task: SequentialMnist, device: torch.device) -> Tensor:
+    return torch.from_numpy(task.order()).to(device)
+
+
+def shifted(images: Tensor, generator: torch.Generator) -> Tensor:
+    """[N, 28, 28] moved by up to two pixels each way, black behind them."""
+    drawn = torch.randint(
+        2 * FURTHEST + 1, (2, len(images), 1), device=images.device, generator=generator
+    )
+    rows, columns = torch.arange(SIDE, device=images.device) + drawn
+    return cut_out(pad(images, (FURTHEST,) * 4), rows, columns)
+
+
+def cut_out(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Of each of N images the pixels at its ``rows`` [N, H] and ``columns`` [N, W]."""
+    which = torch.arange(len(images), device=images.device)[:, None, None]
+    return images[which, rows[:, :, None], columns[:, None, :]]
 
 
 def bit_reversal(count: int) -> np.ndarray:
