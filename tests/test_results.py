@@ -4,12 +4,13 @@ import json
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from surnn.commands.configure import parse
-from surnn.commands.reproduce import _less_on_a_cpu, with_seed
+from surnn.commands.reproduce import on_a_cpu, with_seed
 from surnn.recipes import RECIPES
 from surnn.runs import RunFolder, config_from_dict, config_to_dict
 
@@ -19,10 +20,18 @@ import results  # noqa: E402
 from results_page import FIGURES, MARKS, RACES, filled, race, short, with_headlines  # noqa: E402
 
 
-def finished_run(path, seed, accuracy, steps=50):
-    config = config_to_dict(RECIPES["copying-1000"]())
-    config["train"] |= {"seed": seed, "steps": steps}
+def begun_run(path, row, seed=0, flags="", **train):
+    """A run as ``surnn reproduce`` begins it."""
+    config = config_to_dict(RECIPES[row]())
+    config["train"] |= {"seed": seed, **train}
     folder = RunFolder.create(path, config)
+    how = {"device": "a GPU", "command": f"surnn reproduce {row}{flags}"}
+    (path / "environment.json").write_text(json.dumps({**folder.environment(), **how}))
+    return folder
+
+
+def finished_run(path, seed, accuracy, steps=50, row="copying-1000"):
+    folder = begun_run(path, row, seed, steps=steps)
     for step, seconds in ((10, 2.0), (20, 3.0), (30, 4.0), (40, 11.0), (50, 12.0)):
         folder.log(kind="train", step=step, loss=1.0, seconds=seconds, peak_memory=step * 10**8)
     by_kind = [{"data": 0.8, "delay": 0.1}, {"data": 0.6}]
@@ -80,14 +89,13 @@ def test_a_number_that_reaches_the_papers_is_bold(tmp_path, rows):
         (0.85, "| 85.31 | 85.00 (one seed) |"),
         (0.86, "| **86.00 (one seed)** |"),
     ):
-        run = finished_run(tmp_path / f"run{number}", 0, number)
+        run = finished_run(tmp_path / f"run{number}", 0, number, row="copying-2000")
         results.add("copying-2000", [run], rows)
         assert shown in results.page(rows)
 
 
 def test_parts_of_a_metric_and_other_tests_share_a_table(tmp_path, rows):
-    config = config_to_dict(RECIPES["mackey-glass-gru"]())
-    folder = RunFolder.create(tmp_path / "run", config)
+    folder = begun_run(tmp_path / "run", "mackey-glass-gru")
     folder.log(kind="train", step=1, loss=1.0, seconds=1.0)
     what = {"split": "test", "checkpoint": "best", "step": 1}
     for overrides, error in (({}, 0.5), ({"task.control": "shift"}, 0.25)):
@@ -105,14 +113,41 @@ def test_commands_are_shown_without_folders_and_seeds():
     assert short(command) == "surnn reproduce a --train.steps 6"
 
 
+def test_commands_spell_out_what_a_recipe_no_longer_is(tmp_path, monkeypatch):
+    name = "copying-variable-input"
+    recipe, config = RECIPES[name], RECIPES[name]()
+    folder = begun_run(tmp_path / "run", name, 3, " --train.lr 0.004")
+    now = replace(config.train, minutes=5.0, anneal=None, cuda_graph=False)
+    changed = replace(config, train=now, model=replace(config.model, dropout=0.25))
+    monkeypatch.setitem(RECIPES, name, replace(recipe, make=lambda: changed))
+    told = results.command(folder.path)
+    assert told == (
+        f"surnn reproduce {name} --train.lr 0.004 --model.dropout 0.0 --train.anneal 0.5 0.75 "
+        "--train.minutes None --train.cuda-graph"
+    )
+    assert results.replay(shlex.split(told), "a GPU", 3) == with_seed(config, 3)
+    monkeypatch.setitem(RECIPES, name, RECIPES["psmnist"])
+    with pytest.raises(SystemExit, match="is of copying, its recipe of psmnist by now"):
+        results.command(folder.path)
+
+
+def test_a_row_is_of_runs_that_its_recipe_made(tmp_path, rows):
+    run = finished_run(tmp_path / "run", 0, 0.5)
+    with pytest.raises(
+        SystemExit, match="made by 'surnn reproduce copying-1000', not of copying-2"
+    ):
+        results.add("copying-2000", [run], rows)
+    assert not (rows / "copying-2000").exists()
+
+
 def test_claims_take_their_numbers_from_records():
     records = {
         "a-1": {"metric": "accuracy", "test": [0.5, 0.6], "update_rate": 0.123,
-                "update_rate_by_kind": {"data": 0.5}},
+                "update_rate_by_kind": {"data": 0.5}, "updates_per_second": [9.0, 12.0]},
         "b.2": {"metric": "mse", "test": [0.0123], "update_rate": None, "update_rate_by_kind": {}},
     }  # fmt: skip
-    found = filled("{a-1} at {a-1:rate}, {a-1:data} of data, {b.2}", records)
-    assert found == "55.00 % at 12.3 %, 50.0 % of data, 0.0123"
+    found = filled("{a-1} at {a-1:rate}, {a-1:data} of data, {a-1:speed}/s, {b.2}", records)
+    assert found == "55.00 % at 12.3 %, 50.0 % of data, 10/s, 0.0123"
     for text, said in (
         ("{c}", "speaks of c, which has not been run"),
         ("{a-1:size}", "asks for 'size' of a-1, which has no such rate"),
@@ -246,15 +281,19 @@ def seeds_that_were_run():
 @pytest.mark.parametrize("seed", seeds_that_were_run(), ids=lambda s: f"{s.parent.name}-{s.name}")
 def test_commands_on_the_page_still_make_the_runs_that_they_stand_beside(seed):
     folder = RunFolder.open(seed)
-    program, command, name, *flags = shlex.split(folder.environment()["command"])
+    told = results.command(seed)
+    program, command, name, *flags = shlex.split(told)
     assert (program, command, name) == ("surnn", "reproduce", seed.parent.name)
     recipe = RECIPES[name]()
     if folder.environment()["device"] == "cpu":
-        recipe = _less_on_a_cpu(recipe)
+        recipe = on_a_cpu(recipe)
     words = {"seeds": (str | None, None, "Seeds.")}
     config, _ = parse("surnn reproduce", flags, recipe, **words)
     found = config_from_dict(folder.config())
     assert with_seed(config, found.train.seed) == found
+    record = json.loads((seed.parent / "record.json").read_text())
+    if record["seeds"][0] == found.train.seed:
+        assert record["command"] == told, "python tools/results.py again"
 
 
 def test_the_page_is_up_to_date():

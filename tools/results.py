@@ -16,16 +16,21 @@ results/claims.md, with the names of rows for their numbers.
 
 import argparse
 import json
+import shlex
 import shutil
 import statistics
 import subprocess
 import sys
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from results_page import FIGURES, FOLDER, ROOT, page, with_headlines
 
+from surnn.commands.configure import parse
+from surnn.commands.reproduce import on_a_cpu, with_seed
+from surnn.config import RunConfig
 from surnn.models import SequenceModel
 from surnn.recipes import RECIPES, Recipe
 from surnn.runs import RunError, RunFolder, config_from_dict
@@ -56,6 +61,9 @@ def add(row: str, runs: list[Path], rows: Path, beside: int = 0) -> None:
             raise SystemExit(str(error)) from error
         if folder.tested() is None:
             raise SystemExit(f"{path} has not been tested: surnn eval {path} --split test")
+        made_by = folder.environment()["command"]
+        if shlex.split(made_by)[:3] != ["surnn", "reproduce", row]:
+            raise SystemExit(f"{path} was made by {made_by!r}, not of {row}: surnn reproduce {row}")
         kept = rows / row / f"seed{folder.config()['train']['seed']}"
         shutil.rmtree(kept, ignore_errors=True)
         kept.mkdir(parents=True)
@@ -126,9 +134,44 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
         "updates": updates, "updates_of_the_full_recipe": full.train.steps, "seconds": seconds,
         "updates_per_second": speeds, "peak_memory": max(memory, default=None),
         "device": environment["device"], "torch": environment["torch"],
-        "commit": environment["commit"], "command": environment["command"],
+        "commit": environment["commit"], "command": command(seeds[0]),
         "beside": max(each["beside"] for each in environments),
     }  # fmt: skip
+
+
+def command(seed: Path) -> str:
+    """What makes this run now: the command it was made by and, where the recipe is another since
+    then, what it was."""
+    folder = RunFolder.open(seed)
+    device, wanted = folder.environment()["device"], config_from_dict(folder.config())
+    words = shlex.split(folder.environment()["command"])
+    made = replay(words, device, wanted.train.seed)
+    if made.task.name != wanted.task.name:
+        raise SystemExit(f"{seed} is of {wanted.task.name}, its recipe of {made.task.name} by now")
+    for part in ("task", "model", "gate", "train"):
+        was, now = getattr(wanted, part), getattr(made, part)
+        for name in (field.name for field in fields(was)):
+            if getattr(was, name) != getattr(now, name):
+                words += flag(f"{part}.{name}", getattr(was, name))
+    assert replay(words, device, wanted.train.seed) == wanted
+    return shlex.join(words)
+
+
+def replay(words: list[str], device: str, seed: int) -> RunConfig:
+    """The configuration that ``surnn reproduce ...`` makes on such a device, of one of its
+    seeds."""
+    recipe = RECIPES[words[2]]()
+    seeds = {"seeds": (str | None, None, "seeds.")}
+    made, _ = parse("surnn", words[3:], on_a_cpu(recipe) if device == "cpu" else recipe, **seeds)
+    return with_seed(made, seed)
+
+
+def flag(name: str, value: Any) -> list[str]:
+    """An option and its value as words of a command."""
+    name = name.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--{name.replace('.', '.no-')}"]
+    return [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
 
 
 def tests(metric: str, found: list[dict[str, Any]]) -> dict[str, Any]:

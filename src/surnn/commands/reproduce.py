@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
     config = recipe() if budget is None else recipe.in_budget((1 - FOR_TEST) * time)
     told = [introduction(recipe), *differences(recipe(), config)]
     on_cpu = value_of(flags, "--train.device") == "cpu" or not _has_gpu()
-    if on_cpu and (less := _less_on_a_cpu(config)) != config:
+    if on_cpu and (less := on_a_cpu(config)) != config:
         config = less
         told.append("on the CPU: in float32, neither compiled nor captured")
     config, chosen = parse(
@@ -157,6 +157,6 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def _less_on_a_cpu(config: "RunConfig") -> "RunConfig":
+def on_a_cpu(config: "RunConfig") -> "RunConfig":
     train = replace(config.train, precision="float32", cuda_graph=False, compile=False)
     return replace(config, train=train)
