@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from surnn.config import ModelConfig
+from surnn.devices import pick_device
 from surnn.distributed import World, synchronised_norms
 from surnn.models import SequenceModel
 from surnn.runs import RunFolder
-from surnn.train import Trainer, pick_device
+from surnn.train import Trainer
 from training import CONFIG, RAGGED, record, trainer, updates
 from two_processes import BALANCED, EQUAL, aim, streams
 

@@ -53,6 +53,7 @@ def test_a_run_is_captured_with_any_gate(tmp_path, kind):
         {},
         {"precision": "bfloat16"},
         {"accumulate": 2},
+        {"average": 0.7},
         {"ragged": True},
         {"compile": True},
         {"ragged": True, "compile": True},

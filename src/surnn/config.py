@@ -302,6 +302,8 @@ class TrainConfig:
     """Share of the learning rate at the end of a cosine."""
     clip: float = 1.0
     """Largest norm of the gradient."""
+    average: float = 0.0
+    """Decay of a running mean of the weights, which is evaluated and kept as best; 0 is none."""
     label_smoothing: float = 0.0
     """Of tasks with a label for each sequence: how much of it is shared out among all classes."""
     mixup: float = 0.0
@@ -349,15 +351,14 @@ class TrainConfig:
         counts = ("steps", "batch", "accumulate", "evaluate_every", "checkpoint_every", "log_every")
         _at_least(self, "train", 1, *counts, "evaluation_batches", "patience")
         _at_least(self, "train", 0, "warmup", "weight_decay", "rate_penalty", "minutes", "mixup")
-        _share(self, "train", "hold", "final", "label_smoothing")
+        _share(self, "train", "hold", "final", "label_smoothing", "average")
         for name in ("learning_rate", "gate_learning_rate", "clip"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"train.{name} must be more than 0, got {value}")
         if self.anneal is not None and not 0 <= self.anneal[0] <= self.anneal[1] <= 1:
             raise ValueError(
-                f"train.anneal is two shares of the updates, the first not after the second, got "
-                f"{self.anneal}"
+                f"train.anneal is two shares, the first not after the second, got {self.anneal}"
             )
 
 

@@ -15,6 +15,7 @@ from .board import board_class, scalars
 from .checkpoints import random_states, restore, restore_random, whole_optimizer, whole_weights
 from .config import RunConfig
 from .data.where import find
+from .devices import pick_device, unused_here
 from .distributed import World
 from .evaluate import evaluate, float32_products
 from .finetune import weights_for
@@ -290,7 +291,7 @@ class Trainer:
         """On the validation set; None if a signal came in between."""
         self._read()
         train, begin = self.config.train, time.perf_counter()
-        with self.updater.uncompiled():
+        with self.updater.uncompiled(), self.updater.averaged():
             found = evaluate(
                 self.model, self.task, "valid", train.batch, self.device,
                 batches=train.evaluation_batches, precision=train.precision, world=self.world,
@@ -349,6 +350,8 @@ class Trainer:
             "random": random_states(self.world, self.device),
             "carried": self.world.gather([v.cpu() for v in self.updater.carried_tensors()]),
         }
+        if self.updater.average is not None:
+            state["average"] = self.updater.average.state()
         with self.world.failing_together():
             if self.folder is not None and self.world.first:
                 self.folder.save(weights, state)
@@ -357,10 +360,11 @@ class Trainer:
     def _save_best(self, value: float) -> None:
         if not self.world.any(self.folder is not None):
             return
-        weights = whole_weights(self.model)
-        with self.world.failing_together():
-            if self.folder is not None and self.world.first:
-                self.folder.save_best(weights, {"step": self.step, self.task.metric: value})
+        with self.updater.averaged():
+            weights = whole_weights(self.model)
+            with self.world.failing_together():
+                if self.folder is not None and self.world.first:
+                    self.folder.save_best(weights, {"step": self.step, self.task.metric: value})
 
     def resume(self, checkpoint: str = "last") -> None:
         """Go on where ``checkpoint`` was, with this trainer's configuration."""
@@ -372,6 +376,8 @@ class Trainer:
         self._session = self.step, self.seconds
         self._saved = self.step, self.evaluated
         self.updater.begin(state["losses"])
+        if self.updater.average is not None and "average" in state:  # otherwise it begins here
+            self.updater.average.restore(state["average"])
         mixed = (self.config.train.seed + 7919 * self.world.rank) * 1_000_003 + self.step
         if not restore_random(state["random"], self.world, self.device, mixed):
             self._notes.append(
@@ -418,33 +424,3 @@ class Trainer:
             self.board.close()
         if self.folder is not None:
             self.folder.unlock()
-
-
-def unused_here(config: RunConfig, device: torch.device) -> list[str]:
-    """Options that do nothing on this device, though they may on that of another session."""
-    if device.type == "cuda":
-        return []
-    model, chosen = config.model, []
-    if config.train.precision == "bfloat16":
-        chosen.append("train.precision bfloat16")
-    if model.max_rate is not None:
-        chosen.append("model.max_rate")
-    if model.recompute:
-        chosen.append("model.recompute")
-    return [f"of no use on the CPU: {', '.join(chosen)}"] if chosen else []
-
-
-def pick_device(wanted: str, world: World) -> torch.device:
-    """The device of this process."""
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted == "cpu":
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise ValueError("no CUDA device is there; leave the device to be chosen, or name cpu")
-    if world.local_rank >= torch.cuda.device_count():
-        raise ValueError(
-            f"there are more processes on this machine than GPUs, {torch.cuda.device_count()}; "
-            "start as many, or use --train.device cpu"
-        )
-    return torch.device("cuda", world.local_rank)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves, tree_map
 
+from .averaging import Average
 from .config import RunConfig
 from .distributed import World
 from .evaluate import autocast, first_state, layer_rates
@@ -59,6 +60,7 @@ class Updater:
         self.optimizer = make_optimizer(model, groups, config.train.cuda_graph)
         if config.train.compile:
             compile_blocks(model)
+        self.average = Average(model, config.train.average) if config.train.average else None
         soft = config.train.label_smoothing or config.train.mixup
         self.soft = Softened(self.task, config.train, self.device) if soft else None
         self.layers = model.selective_layers()
@@ -102,6 +104,8 @@ class Updater:
                 "train.shard divides weights among processes, and there is one; start several with "
                 "torchrun, or use --train.no-shard"
             )
+        if self.train.shard and self.train.average:
+            raise ValueError("train.average is of whole weights, and train.shard divides them")
         if self.train.cuda_graph and self.device.type != "cuda":
             raise ValueError("a CUDA graph needs a GPU; train without --train.cuda-graph")
         if self.train.cuda_graph and self.world.size > 1:
@@ -142,6 +146,10 @@ class Updater:
         """For evaluations: batches of other sizes and watched gates would all be compiled anew."""
         return torch.compiler.set_stance("force_eager") if self.train.compile else nullcontext()
 
+    def averaged(self) -> AbstractContextManager[Any]:
+        """With the weights that are evaluated, and kept if they are the best."""
+        return nullcontext() if self.average is None else self.average.in_place()
+
     def carried_tensors(self) -> list[Tensor]:
         """All of :attr:`carried`, in one order."""
         return [part for part in tree_leaves(self.carried) if isinstance(part, Tensor)]
@@ -167,6 +175,8 @@ class Updater:
         self.optimizer.step()  # nothing, if lost
         for buffer, old in zip(kept, before, strict=True):
             buffer.copy_(torch.where(self.lost > 0, old, buffer))
+        if self.average is not None:
+            self.average.add(self.lost)
         self.losses.add_(torch.where(self.lost > 0, 0.0, loss))
         self.done.add_(self.lost == 0)
 

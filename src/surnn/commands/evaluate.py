@@ -84,10 +84,10 @@ def judge(
     After so many ``seconds`` no other batch is begun, and the numbers are of a part of the split.
     Gives what was evaluated, what was found, and the name of the metric.
     """
+    from ..devices import pick_device  # noqa: PLC0415
     from ..distributed import World  # noqa: PLC0415 (torch)
     from ..evaluate import evaluate, float32_products  # noqa: PLC0415
     from ..runs import RunError, RunFolder  # noqa: PLC0415
-    from ..train import pick_device  # noqa: PLC0415
     from ..trained import load  # noqa: PLC0415
 
     try:

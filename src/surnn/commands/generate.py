@@ -219,10 +219,10 @@ def _bytes(text: str, errors: str) -> bytes:
 
 
 def _trained(path: Path, arguments: argparse.Namespace) -> "tuple[SequenceModel, int]":
+    from ..devices import pick_device  # noqa: PLC0415
     from ..distributed import World  # noqa: PLC0415 (torch)
     from ..runs import RunError  # noqa: PLC0415
     from ..tasks.language import Language  # noqa: PLC0415
-    from ..train import pick_device  # noqa: PLC0415
     from ..trained import load  # noqa: PLC0415
 
     try:
