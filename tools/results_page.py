@@ -133,6 +133,7 @@ HEADLINES = (
     ("... with Elman RNNs", "psmnist-stepwise-surnn", "psmnist-stepwise-rnn"),
     ("... with LSTMs", "psmnist-stepwise-sulstm", "psmnist-stepwise-lstm"),
     ("Copying Memory, delay 100", "copying-100", "copying-100-gru"),
+    ("... delay 5000, Elman RNNs", "copying-5000-surnn", "copying-5000-rnn"),
     (
         "spoken digits in noise, gates that hear them",
         "spoken-digits-rate-0.03",
