@@ -17,7 +17,7 @@ from surnn.models import SequenceModel
 from surnn.runs import RunFolder
 from surnn.train import Trainer
 from training import CONFIG, RAGGED, record, trainer, updates
-from two_processes import BALANCED, EQUAL, aim, streams
+from two_processes import AVERAGED, BALANCED, EQUAL, aim, streams
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
@@ -32,30 +32,41 @@ def torchrun(*command: str | Path) -> subprocess.CompletedProcess:
     )  # fmt: skip
 
 
+def is_one_process(root: Path, name: str, **options) -> None:
+    """The record and the checkpoint of a run of two are those of one, and one can go on."""
+    one = trainer(root / f"one {name}", EQUAL, **options)
+    one.fit()
+    alone = record(root / f"one {name}")
+    for found, expected in zip(record(root / name), alone, strict=True):
+        assert found.keys() == expected.keys()
+        for key in found.keys() - {"kind", "update_rate_by_kind"}:
+            assert found[key] == pytest.approx(expected[key], rel=1e-4), (name, key)
+    weights, state = RunFolder.open(root / name).load("last")
+    for key, value in one.model.state_dict().items():
+        torch.testing.assert_close(
+            weights[key], value, rtol=1e-4, atol=1e-5, msg=lambda m, k=key: f"{k}: {m}"
+        )
+    assert len(state["random"]) == 2
+    if one.updater.average is not None:
+        mean = one.updater.average.mean
+        assert state["average"]["count"] == 6
+        torch.testing.assert_close(state["average"]["mean"], mean, rtol=1e-4, atol=1e-5)
+    # And one process goes on from there.
+    again = Trainer(one.config, RunFolder.open(root / name))
+    again.resume()
+    assert (again.updater.average is not None) == ("average" in state)
+    again.config = replace(EQUAL, train=replace(EQUAL.train, steps=7))
+    assert again.fit()["sequences"] == 24
+
+
 def test_two_processes_are_one_and_act_together(tmp_path):
     (tmp_path / "text").write_bytes(bytes(97 + i * i % 7 for i in range(1500)))
     done = torchrun(Path(__file__).parent / "two_processes.py", tmp_path)
     assert done.returncode == 0, done.stderr[-5000:]
     told = json.loads(done.stdout.strip().splitlines()[-1])
-    one = trainer(tmp_path / "one", EQUAL)
-    one.fit()
 
-    for name in ("plain", "sharded"):
-        for found, expected in zip(record(tmp_path / name), record(tmp_path / "one"), strict=True):
-            assert found.keys() == expected.keys()
-            for key in found.keys() - {"kind", "update_rate_by_kind"}:
-                assert found[key] == pytest.approx(expected[key], rel=1e-4), (name, key)
-        weights, state = RunFolder.open(tmp_path / name).load("last")
-        for key, value in one.model.state_dict().items():
-            torch.testing.assert_close(
-                weights[key], value, rtol=1e-4, atol=1e-5, msg=lambda m, k=key: f"{k}: {m}"
-            )
-        assert len(state["random"]) == 2
-        # And one process goes on from there.
-        again = Trainer(one.config, RunFolder.open(tmp_path / name))
-        again.resume()
-        again.config = replace(EQUAL, train=replace(EQUAL.train, steps=7))
-        assert again.fit()["sequences"] == 24
+    is_one_process(tmp_path, "plain", **AVERAGED)
+    is_one_process(tmp_path, "sharded")
     assert all(0 < half["own"] < half["all"] for half in told["sharded"])
 
     for name in ("stopped", "stopped sharded"):

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from surnn.commands.configure import parse
-from surnn.commands.reproduce import on_a_cpu, with_seed
+from surnn.commands.reproduce import configure, with_seed
 from surnn.recipes import RECIPES
 from surnn.runs import RunFolder, config_from_dict, config_to_dict
 
@@ -126,6 +125,8 @@ def test_commands_spell_out_what_a_recipe_no_longer_is(tmp_path, monkeypatch):
         "--train.minutes None --train.cuda-graph"
     )
     assert results.replay(shlex.split(told), "a GPU", 3) == with_seed(config, 3)
+    short = begun_run(tmp_path / "short", name, 3, " --budget 10min", minutes=9.0)
+    assert results.command(short.path) == f"surnn reproduce {name} --budget 10min"
     monkeypatch.setitem(RECIPES, name, RECIPES["psmnist"])
     with pytest.raises(SystemExit, match="is of copying, its recipe of psmnist by now"):
         results.command(folder.path)
@@ -147,7 +148,7 @@ def test_claims_take_their_numbers_from_records():
         "b.2": {"metric": "mse", "test": [0.0123], "update_rate": None, "update_rate_by_kind": {}},
     }  # fmt: skip
     found = filled("{a-1} at {a-1:rate}, {a-1:data} of data, {a-1:speed}/s, {b.2}", records)
-    assert found == "55.00 % at 12.3 %, 50.0 % of data, 10/s, 0.0123"
+    assert found == "55.00 % at 12.3 %, 50.0 % of data, 10.5/s, 0.0123"
     for text, said in (
         ("{c}", "speaks of c, which has not been run"),
         ("{a-1:size}", "asks for 'size' of a-1, which has no such rate"),
@@ -281,19 +282,23 @@ def seeds_that_were_run():
 @pytest.mark.parametrize("seed", seeds_that_were_run(), ids=lambda s: f"{s.parent.name}-{s.name}")
 def test_commands_on_the_page_still_make_the_runs_that_they_stand_beside(seed):
     folder = RunFolder.open(seed)
-    told = results.command(seed)
-    program, command, name, *flags = shlex.split(told)
+    program, command, name, *flags = shlex.split(results.command(seed))
     assert (program, command, name) == ("surnn", "reproduce", seed.parent.name)
-    recipe = RECIPES[name]()
-    if folder.environment()["device"] == "cpu":
-        recipe = on_a_cpu(recipe)
-    words = {"seeds": (str | None, None, "Seeds.")}
-    config, _ = parse("surnn reproduce", flags, recipe, **words)
+    on_cpu = folder.environment()["device"] == "cpu"
+    config, _ = configure(RECIPES[name], flags, on_cpu)
     found = config_from_dict(folder.config())
     assert with_seed(config, found.train.seed) == found
-    record = json.loads((seed.parent / "record.json").read_text())
-    if record["seeds"][0] == found.train.seed:
-        assert record["command"] == told, "python tools/results.py again"
+
+
+def rows_that_were_run():
+    return sorted({seed.parent for seed in seeds_that_were_run()})
+
+
+@pytest.mark.parametrize("row", rows_that_were_run(), ids=lambda row: row.name)
+def test_records_are_of_their_runs_and_recipes(row):
+    made = results.summary(RECIPES[row.name], sorted(row.glob("seed*")))
+    kept = json.loads((row / "record.json").read_text())
+    assert json.loads(json.dumps(made)) == kept, "python tools/results.py again"
 
 
 def test_the_page_is_up_to_date():

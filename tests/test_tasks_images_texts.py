@@ -57,7 +57,7 @@ def test_mnist_pixels_and_splits(tmp_path):
     assert [nru.size(s) for s in ("train", "valid")] == [50, 10]
 
 
-def test_mnist_is_shifted_before_it_is_permuted():
+def test_digits_are_shifted_by_up_to_two_pixels_each_way():
     picture = torch.arange(1, 785, dtype=torch.uint8).view(1, 28, 28)
     found = shifted(picture.expand(400, 28, 28), torch.Generator().manual_seed(0))
     framed = torch.zeros(32, 32, dtype=torch.uint8)
@@ -68,7 +68,7 @@ def test_mnist_is_shifted_before_it_is_permuted():
     }
 
 
-def test_only_training_images_are_shifted(tmp_path):
+def test_only_training_images_are_shifted_and_before_they_are_permuted(tmp_path):
     write_mnist(tmp_path)
     plain, moved = (ready("psmnist", tmp_path, augment=a) for a in ("none", "shift"))
     for split in ("valid", "test"):

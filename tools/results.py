@@ -28,8 +28,8 @@ from typing import Any
 
 from results_page import FIGURES, FOLDER, ROOT, page, with_headlines
 
-from surnn.commands.configure import parse
-from surnn.commands.reproduce import on_a_cpu, with_seed
+from surnn.commands.configure import value_of
+from surnn.commands.reproduce import configure, with_seed
 from surnn.config import RunConfig
 from surnn.models import SequenceModel
 from surnn.recipes import RECIPES, Recipe
@@ -64,6 +64,7 @@ def add(row: str, runs: list[Path], rows: Path, beside: int = 0) -> None:
         made_by = folder.environment()["command"]
         if shlex.split(made_by)[:3] != ["surnn", "reproduce", row]:
             raise SystemExit(f"{path} was made by {made_by!r}, not of {row}: surnn reproduce {row}")
+        command(path)  # or say now why there is none, with the old record in its place
         kept = rows / row / f"seed{folder.config()['train']['seed']}"
         shutil.rmtree(kept, ignore_errors=True)
         kept.mkdir(parents=True)
@@ -153,16 +154,16 @@ def command(seed: Path) -> str:
         for name in (field.name for field in fields(was)):
             if getattr(was, name) != getattr(now, name):
                 words += flag(f"{part}.{name}", getattr(was, name))
-    assert replay(words, device, wanted.train.seed) == wanted
+    if replay(words, device, wanted.train.seed) != wanted:
+        raise SystemExit(f"{seed}: {shlex.join(words)} does not make its configuration")
     return shlex.join(words)
 
 
 def replay(words: list[str], device: str, seed: int) -> RunConfig:
     """The configuration that ``surnn reproduce ...`` makes on such a device, of one of its
     seeds."""
-    recipe = RECIPES[words[2]]()
-    seeds = {"seeds": (str | None, None, "seeds.")}
-    made, _ = parse("surnn", words[3:], on_a_cpu(recipe) if device == "cpu" else recipe, **seeds)
+    _, _, name, *flags = words
+    made, _ = configure(RECIPES[name], flags, device == "cpu", value_of(flags, "--budget"))
     return with_seed(made, seed)
 
 

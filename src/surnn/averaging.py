@@ -1,4 +1,4 @@
-"""A running mean of the weights: better than they are themselves while the learning rate is high.
+"""A running mean of the weights: often better than they are while the learning rate is high.
 
 (torch's AveragedModel asks the device in every update whether it is the first, and counts those
 that did not happen.)

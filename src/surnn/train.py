@@ -166,7 +166,8 @@ class Trainer:
         self._begun = True
 
     def fit(self) -> dict[str, Any]:
-        """Train to the end, or until asked to stop; the last evaluation."""
+        """Train to the end, or until asked to stop; the last evaluation (of the mean of the
+        weights, with ``train.average``; the model keeps the weights themselves)."""
         train = self.config.train
         self.begin()
         self._begin = time.perf_counter() - self.seconds

@@ -14,7 +14,7 @@ import os
 import re
 import statistics
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..cli import CommandError, suggestion
 
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
             "which row? For example: surnn reproduce psmnist; see surnn list recipes"
         )
     from ..recipes import RECIPES  # noqa: PLC0415 (torch)
-    from .configure import parse, value_of  # noqa: PLC0415
+    from .configure import value_of  # noqa: PLC0415
     from .evaluate import judge  # noqa: PLC0415
     from .show import part, say  # noqa: PLC0415
     from .train import fresh_path, start  # noqa: PLC0415
@@ -57,17 +57,12 @@ def run(arguments: argparse.Namespace) -> None:
     recipe = RECIPES[name]
     budget = value_of(flags, "--budget") or arguments.budget
     time = math.inf if budget is None else minutes(budget)
-    config = recipe() if budget is None else recipe.in_budget((1 - FOR_TEST) * time)
-    told = [introduction(recipe), *differences(recipe(), config)]
+    full = in_budget(recipe, budget)
+    told = [introduction(recipe), *differences(recipe(), full)]
     on_cpu = value_of(flags, "--train.device") == "cpu" or not _has_gpu()
-    if on_cpu and (less := on_a_cpu(config)) != config:
-        config = less
+    if on_cpu and on_a_cpu(full) != full:
         told.append("on the CPU: in float32, neither compiled nor captured")
-    config, chosen = parse(
-        f"surnn reproduce {name}", flags, config,
-        budget=(str | None, budget, "time for each run and its test, for example 10min or 2h."),
-        seeds=(str | None, arguments.seeds, "a run for each of these, for example 0,1,2."),
-    )  # fmt: skip
+    config, chosen = configure(recipe, flags, on_cpu, budget, arguments.seeds)
     runs = [(chosen.out, config)]
     if chosen.seeds is not None:
         path = chosen.out or fresh_path(name)
@@ -89,6 +84,29 @@ def run(arguments: argparse.Namespace) -> None:
             say(beside(told, recipe.paper, about["chance"]))
             if len(tested) == len(runs) > 1:
                 say(beside(f"test {metric} {spread(tested)}", recipe.paper, about["chance"]))
+
+
+def in_budget(recipe: "Recipe", budget: str | None) -> "RunConfig":
+    """The recipe at full size, or in so much time, of which its test has a part."""
+    return recipe() if budget is None else recipe.in_budget((1 - FOR_TEST) * minutes(budget))
+
+
+def configure(
+    recipe: "Recipe",
+    flags: list[str],
+    on_cpu: bool,
+    budget: str | None = None,
+    seeds: str | None = None,
+) -> tuple["RunConfig", Any]:
+    """The configuration of a row with these flags, and the flags that are no part of it."""
+    from .configure import parse  # noqa: PLC0415 (torch)
+
+    config = in_budget(recipe, budget)
+    return parse(
+        f"surnn reproduce {recipe.name}", flags, on_a_cpu(config) if on_cpu else config,
+        budget=(str | None, budget, "time for each run and its test, for example 10min or 2h."),
+        seeds=(str | None, seeds, "a run for each of these, for example 0,1,2."),
+    )  # fmt: skip
 
 
 def seeds_of(text: str, flags: list[str]) -> list[int]:
@@ -158,5 +176,6 @@ def _has_gpu() -> bool:
 
 
 def on_a_cpu(config: "RunConfig") -> "RunConfig":
+    """The same less what a CPU has no use for."""
     train = replace(config.train, precision="float32", cuda_graph=False, compile=False)
-    return replace(config, train=train)
+    return replace(config, train=train, model=replace(config.model, half_state=False))

@@ -17,7 +17,7 @@ from .stored import check_choice, hold_out, keep, kept, row_numbers, shades
 SIDE = 28
 PIXELS = SIDE * SIDE
 FURTHEST = 2
-Shift = Literal["none", "shift"]
+Augment = Literal["none", "shift"]
 Permutation = Literal["bitreversal", "torch0", "nru"]
 
 
@@ -69,7 +69,7 @@ class SequentialMnist(LabelledPixels):
             put into order; ``"none"`` is what published numbers are of, as far as they tell.
     """
 
-    augment: Shift = field(default="none", kw_only=True)
+    augment: Augment = field(default="none", kw_only=True)
 
     name: ClassVar[str] = "smnist"
     needs: ClassVar[tuple[str, ...]] = ("mnist",)
@@ -81,7 +81,7 @@ class SequentialMnist(LabelledPixels):
     }
 
     def __post_init__(self) -> None:
-        check_choice("augment", self.augment, Shift)
+        check_choice("augment", self.augment, Augment)
 
     @property
     def input(self) -> Values:
