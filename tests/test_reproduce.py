@@ -114,7 +114,7 @@ def test_seeds_that_are_none(tiny, capsys, more, message):
 def test_every_recipe_has_a_configuration_on_a_cpu(name):
     """Without what it cannot do there, and otherwise the same."""
     config = reproduce.on_a_cpu(RECIPES[name]())
-    assert not (config.train.cuda_graph or config.train.compile or config.model.half_state)
+    assert not any((config.train.cuda_graph, config.train.compile, config.model.half_state))
     assert config.train.precision == "float32"
     full = RECIPES[name]()
     assert (config.task, config.gate, config.train.steps) == (

@@ -1,0 +1,207 @@
+"""Runs of several rows on one GPU: what RESULTS.md is made from.
+
+    python tools/rows.py plan.txt --at-once 8 --seconds 500 --data data --out runs
+
+A line of a plan is a recipe, a seed and flags; one that begins with ! is a further test of the run
+above it; # begins a comment:
+
+    copying-2000 0 --train.minutes 3
+    ! --task.noise uniform
+    wide: copying-2000 0 --model.width 1024    # a trial, in a folder of its own
+
+Small models leave a GPU idle, and several at once fill it (start NVIDIA's MPS before, with
+nvidia-cuda-mps-control -d). Runs that are to be timed go alone, with --at-once 1. When the time is
+over those that are left are asked to stop, as by Ctrl-C; the same plan goes on with them, and
+leaves alone what has been tested. At the end it tells what came of each and how to keep it; --pack
+keeps their records in one file, without weights.
+"""
+
+import argparse
+import shlex
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from surnn.recipes import RECIPES
+from surnn.runs import RunError, RunFolder, config_from_dict
+
+SURNN = (sys.executable, "-m", "surnn")
+PATIENCE = 30.0
+"""Seconds in which a run that is asked to stop leaves a checkpoint."""
+SHOWN = 12
+"""Evaluations of a run that are told, about."""
+RECORDS = (
+    "config.json", "environment.json", "metrics.jsonl", "evaluations.jsonl", "resumed.jsonl",
+)  # fmt: skip
+
+
+@dataclass
+class Run:
+    """A line of the plan, and what became of it."""
+
+    name: str
+    recipe: str
+    seed: str
+    flags: list[str]
+    tests: list[list[str]] = field(default_factory=list)
+    beside: int = 0
+    """How many others ran at the same time, at most."""
+    ended: str = "not begun"
+
+
+def read_plan(text: str) -> list[Run]:
+    """The runs of a plan."""
+    runs: list[Run] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        if words[0] == "!":
+            if not runs:
+                raise SystemExit(f"line {number}: a test of which run? There is none above it")
+            runs[-1].tests.append(words[1:])
+            continue
+        name = words.pop(0)[:-1] if words[0].endswith(":") else None
+        if len(words) < 2 or words[0] not in RECIPES or not words[1].isdigit():
+            raise SystemExit(f"line {number}: expected a recipe and a seed, got {line.strip()!r}")
+        recipe, seed, *flags = words
+        runs.append(Run(name or f"{recipe}-seed{seed}", recipe, seed, flags))
+    names = [run.name for run in runs]
+    for name in names:
+        if names.count(name) > 1:
+            raise SystemExit(
+                f"two lines would make {name}: begin one of them with a name: and colon"
+            )
+    return runs
+
+
+def commands(run: Run, out: Path, data: list[str]) -> list[list[str]]:
+    """What is to be done for it, one after another: train (or go on) and test; further tests."""
+    path = str(out / run.name)
+    test = ["eval", path, "--split", "test", *data]
+    todo = [["reproduce", run.recipe, "--train.seed", run.seed, "--out", path, *data, *run.flags]]
+    if Path(path).exists():
+        if RunFolder.open(Path(path)).tested() is not None:
+            return []
+        todo = [["resume", path, *data], test]
+    return [[*SURNN, *words] for words in (*todo, *([*test, *more] for more in run.tests))]
+
+
+def work(runs: list[Run], out: Path, data: list[str], at_once: int, seconds: float) -> None:
+    """Run them, so many at once."""
+    out.mkdir(parents=True, exist_ok=True)
+    waiting = []
+    for run in runs:
+        if todo := commands(run, out, data):
+            waiting.append((run, todo))
+        else:
+            run.ended = "done before"
+    busy: list[tuple[Run, list[list[str]], subprocess.Popen[bytes]]] = []
+    end = time.monotonic() + seconds
+
+    def start(run: Run, left: list[list[str]]) -> None:
+        with (out / f"{run.name}.log").open("ab") as log:
+            process = subprocess.Popen(left[0], stdout=log, stderr=log, start_new_session=True)
+        busy.append((run, left[1:], process))
+
+    while waiting or busy:
+        while waiting and len(busy) < at_once:
+            start(*waiting.pop(0))
+        for run, *_ in busy:
+            run.beside = max(run.beside, len(busy) - 1)
+        time.sleep(0.2)
+        for entry in [entry for entry in busy if entry[2].poll() is not None]:
+            busy.remove(entry)
+            run, left, process = entry
+            if process.returncode == 0 and left:
+                start(run, left)
+                continue
+            run.ended = "done" if process.returncode == 0 else f"ended with {process.returncode}"
+            print(f"{run.name}: {run.ended}", flush=True)
+        if time.monotonic() > end:
+            waiting.clear()
+            stop(busy)
+            break
+
+
+def stop(busy: list[tuple[Run, list[list[str]], subprocess.Popen[bytes]]]) -> None:
+    """Ask them to, and wait a while."""
+    for _, _, process in busy:
+        process.send_signal(signal.SIGINT)
+    late = time.monotonic() + PATIENCE
+    for run, _, process in busy:
+        try:
+            process.wait(max(0.0, late - time.monotonic()))
+            run.ended = "stopped, the time was over"
+        except subprocess.TimeoutExpired:
+            process.kill()
+            run.ended = "killed, the time was over"
+        print(f"{run.name}: {run.ended}", flush=True)
+
+
+def tell(run: Run, out: Path) -> str:
+    """What came of it, in a few lines."""
+    try:
+        folder = RunFolder.open(out / run.name)
+    except RunError:
+        return f"{run.name}: {run.ended}, see {out / run.name}.log"
+    lines = folder.metrics()
+    trained = [line for line in lines if line["kind"] == "train"]
+    told = [f"{run.name}: {run.ended}"]
+    if trained:
+        first, last = trained[0], trained[-1]
+        rates = "".join(f" {100 * rate:.1f}%" for rate in last.get("update_rate", []))
+        told.append(
+            f"  update {last['step']}, {last['seconds']:.0f} s, the first {first['step']} in "
+            f"{first['seconds']:.1f} s; loss {last['loss']:.4g}" + (rates and f", updates{rates}")
+        )
+    metric = config_from_dict(folder.config()).task.metric
+    curve = [f"{line['step']}: {line[metric]:.4g}" for line in lines if line["kind"] == "valid"]
+    if curve:
+        thinned = curve[:: -(-len(curve) // SHOWN)]
+        told.append(f"  valid {metric} " + ", ".join(dict.fromkeys((*thinned, curve[-1]))))
+    for line in folder.evaluations():
+        changes = " ".join(f"{name} {value}" for name, value in line["overrides"].items())
+        found = line["metrics"][metric]
+        told.append(f"  {line['split']} {metric} {found:.4g}" + (changes and f" with {changes}"))
+    if folder.tested() is not None:
+        told.append(f"  tools/results.py add {run.recipe} {folder.path} --beside {run.beside}")
+    return "\n".join(told)
+
+
+def pack(runs: list[Run], out: Path, file: Path) -> None:
+    """Records and output of all runs in a file."""
+    with tarfile.open(file, "w:gz") as packed:
+        for run in runs:
+            kept = [f"{run.name}.log", *(f"{run.name}/{name}" for name in RECORDS)]
+            for name in kept:
+                if (out / name).exists():
+                    packed.add(out / name, name)
+
+
+def main() -> None:
+    about, _, more = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs")
+    parser.add_argument("--data", type=Path, help="folder with data sets")
+    parser.add_argument("--at-once", type=int, default=1, help="runs at the same time")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="time for all of them")
+    parser.add_argument("--pack", type=Path, metavar="FILE.tgz", help="keep all records in a file")
+    arguments = parser.parse_args()
+    runs = read_plan(arguments.plan.read_text())
+    data = [] if arguments.data is None else ["--data", str(arguments.data)]
+    work(runs, arguments.out, data, arguments.at_once, arguments.seconds)
+    print("\n".join(tell(run, arguments.out) for run in runs))
+    if arguments.pack is not None:
+        pack(runs, arguments.out, arguments.pack)
+
+
+if __name__ == "__main__":
+    main()
