@@ -238,9 +238,12 @@ def test_every_horizon_has_a_recipe_for_every_model():
 
 @pytest.mark.parametrize("task", ["listops", "text", "retrieval", "image", "pathfinder"])
 def test_the_arena_has_all_its_rows(task):
-    rows = ("", "-sigmoid", "-transformer", "-s4d", "-frozen", "-gru", "-mingru")
+    rows = ("", "-sigmoid", "-open", "-input", "-frozen", "-transformer", "-s4d", "-gru", "-mingru")
     kinds = [RECIPES[f"lra-{task}{row}"]().model.kind for row in rows]
-    assert kinds == ["sugru", "sugru", "transformer", "s4d", "sugru", "gru", "mingru"]
+    assert kinds == [*["sugru"] * 5, "transformer", "s4d", "gru", "mingru"]
+    ours, first, seeing = (RECIPES[f"lra-{task}{row}"]() for row in ("", "-open", "-input"))
+    assert first == replace(ours, model=replace(ours.model, open_layers=1))
+    assert (seeing.model, seeing.gate.kind) == (ours.model, "input")
     for row, kind in zip(rows, kinds, strict=True):  # captured updates need batches of one length
         config = RECIPES[f"lra-{task}{row}"]()
         captured = kind in ("sugru", "gru", "mingru")

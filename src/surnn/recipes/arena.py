@@ -5,6 +5,9 @@ Six causal layers of 256, as the paper has it. The rows from the literature see 
 parameters as ours, and so a smaller, dense state. ``lra-X-s4d`` has the sizes, batches, epochs and
 rates of S4's first release (its dynamics at 1e-3 at most, without decay), but diagonal dynamics,
 and the cosine of all runs here in place of its plateaus.
+
+Clocks do not treat a word alike wherever it stands. ``lra-X-open`` has a first layer that does, for
+it updates at every step, and ``lra-X-input`` gates that see the input.
 """
 
 from collections.abc import Callable
@@ -16,6 +19,7 @@ from ..config import ModelConfig, ModelKind, RunConfig
 from ..tasks import load_task
 from .base import (
     NEAR,
+    SELECTIVE,
     Shorten,
     add,
     as_many,
@@ -30,7 +34,9 @@ from .base import (
 )
 
 TABLE = "Table 2"
-Row = Literal["binary", "sigmoid", "transformer", "s4d", "frozen", "gru", "mingru"]
+Row = Literal[
+    "binary", "sigmoid", "transformer", "s4d", "open", "input", "frozen", "gru", "mingru"
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,17 @@ def attention(name: str) -> RunConfig:
     return transformer(plain(name))
 
 
+def read_first(config: RunConfig) -> RunConfig:
+    """The same with a first layer that updates at every step."""
+    return replace(config, model=replace(config.model, open_layers=1))
+
+
+def seeing(config: RunConfig) -> RunConfig:
+    """The same with gates that see the input: sampled, then hardened."""
+    train = replace(config.train, rate_penalty=0.1, anneal=(0.5, 0.75))
+    return replace(config, gate=SELECTIVE, train=train)
+
+
 def changed(name: str, change: Callable[[RunConfig], RunConfig]) -> RunConfig:
     """Ours with something changed."""
     return change(binary(name))
@@ -133,6 +150,8 @@ ROWS: dict[Row, tuple[str, Callable[[str], RunConfig], str]] = {
     "sigmoid": ("suGRU(sigmoid)", partial(changed, change=sigmoid), "gates that are sigmoids"),
     "transformer": ("Transformer", attention, "causal attention"),
     "s4d": ("S4", s4d, "diagonal state-space layers"),
+    "open": ("", partial(changed, change=read_first), "a first layer that updates at every step"),
+    "input": ("", partial(changed, change=seeing), "gates that see the input"),
     "frozen": ("", partial(changed, change=frozen), "rhythms that are not trained"),
     "gru": ("", partial(other, kind="gru"), f"GRUs, {in_words('gru')}"),
     "mingru": ("", partial(other, kind="mingru"), f"minGRUs, {in_words('mingru')}"),

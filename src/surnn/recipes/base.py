@@ -77,6 +77,8 @@ CLOCK = GateConfig(rate=0.1)
 """A learned rhythm for each head, the form that trains fastest."""
 NEAR = replace(CLOCK, surrogate="triangle", slope=2.0)
 """The same, learning near its threshold only: far-closed steps cost nothing."""
+SELECTIVE = GateConfig("input", rate=0.3, target_rate=0.1)
+"""Sees the input; needs a rate penalty in training."""
 WIDE = ModelConfig(layers=3, width=256, expand=2, dropout=0.1)
 """Residual blocks around 32 heads of 16."""
 

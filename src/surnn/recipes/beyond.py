@@ -6,13 +6,10 @@ Rows named by a rate have gates that see the input, pulled to that share of upda
 from dataclasses import replace
 from functools import partial
 
-from ..config import GateConfig, ModelConfig, RunConfig
+from ..config import ModelConfig, RunConfig
 from ..tasks.ecg import EcgBeats
 from ..tasks.spoken_digits import SpokenDigits
-from .base import CLOCK, Make, add, epochs, recipe
-
-SELECTIVE = GateConfig("input", rate=0.3, target_rate=0.1)
-"""Sees the input; needs a rate penalty in training."""
+from .base import CLOCK, SELECTIVE, Make, add, epochs, recipe
 
 
 @recipe()
