@@ -87,7 +87,7 @@ def test_runs_at_once_end_with_the_time(tmp_path, monkeypatch):
     short, long = rows.read_plan(PLAN)
     rows.work([short, long], Path("runs"), ["--data", "d"], at_once=2, seconds=6)
     assert (short.ended, short.beside) == ("done", 1)
-    assert (long.ended, long.beside) == ("stopped, the time was over", 1)
+    assert (long.ended, long.beside) == ("stopped: the time was over", 1)
     first, second = Path("runs/copying-100-seed0.log").read_text().splitlines()
     assert first.startswith("reproduce copying-100 --train.seed 0 --out runs/copying-100-seed0 ")
     assert second.startswith("eval runs/copying-100-seed0 --split test --data d --task.noise")
@@ -97,8 +97,36 @@ def test_runs_at_once_end_with_the_time(tmp_path, monkeypatch):
         )
     )
     rows.work([alone, never], Path("runs"), [], at_once=1, seconds=2)
-    assert (alone.ended, alone.beside) == ("stopped, the time was over", 0)
+    assert (alone.ended, alone.beside) == ("stopped: the time was over", 0)
     assert never.ended == "not begun"
+
+
+def test_ctrl_c_is_passed_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rows, "SURNN", (sys.executable, "-c", STANDS_IN))
+    _, long = rows.read_plan(PLAN)
+    sleep = rows.time.sleep
+
+    def interrupt(seconds):
+        sleep(seconds)
+        if Path("runs/long.log").read_text():  # it has begun
+            monkeypatch.setattr(rows.time, "sleep", sleep)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(rows.time, "sleep", interrupt)
+    rows.work([long], Path("runs"), [], at_once=1, seconds=600)
+    assert long.ended == "stopped: Ctrl-C"
+
+
+def test_nothing_at_once_is_refused(tmp_path):
+    with pytest.raises(SystemExit, match="--at-once 0 would run nothing"):
+        rows.work([], tmp_path, [], at_once=0, seconds=1)
+
+
+def test_what_lies_there_and_is_no_run(tmp_path):
+    (tmp_path / "long").mkdir()
+    with pytest.raises(SystemExit, match="name the run otherwise"):
+        rows.commands(rows.read_plan(PLAN)[1], tmp_path, [])
 
 
 def test_a_plan_goes_on_with_what_it_began(tmp_path):

@@ -53,6 +53,10 @@ class Run:
     ended: str = "not begun"
 
 
+Busy = tuple[Run, list[list[str]], "subprocess.Popen[bytes]"]
+"""A run, what is left to do for it, and what is being done."""
+
+
 def read_plan(text: str) -> list[Run]:
     """The runs of a plan."""
     runs: list[Run] = []
@@ -74,7 +78,7 @@ def read_plan(text: str) -> list[Run]:
     for name in names:
         if names.count(name) > 1:
             raise SystemExit(
-                f"two lines would make {name}: begin one of them with a name: and colon"
+                f"two lines would make {name}: begin one with another name and a colon"
             )
     return runs
 
@@ -85,50 +89,60 @@ def commands(run: Run, out: Path, data: list[str]) -> list[list[str]]:
     test = ["eval", path, "--split", "test", *data]
     todo = [["reproduce", run.recipe, "--train.seed", run.seed, "--out", path, *data, *run.flags]]
     if Path(path).exists():
-        if RunFolder.open(Path(path)).tested() is not None:
+        try:
+            tested = RunFolder.open(Path(path)).tested()
+        except RunError as error:
+            raise SystemExit(f"{error}; name the run otherwise, or move that away") from error
+        if tested is not None:
             return []
         todo = [["resume", path, *data], test]
     return [[*SURNN, *words] for words in (*todo, *([*test, *more] for more in run.tests))]
 
 
 def work(runs: list[Run], out: Path, data: list[str], at_once: int, seconds: float) -> None:
-    """Run them, so many at once."""
+    """Run them, so many at once. Ctrl-C asks all of them to stop."""
+    if at_once < 1:
+        raise SystemExit(f"--at-once {at_once} would run nothing: at least 1")
     out.mkdir(parents=True, exist_ok=True)
-    waiting = []
+    waiting: list[tuple[Run, list[list[str]]]] = []
     for run in runs:
         if todo := commands(run, out, data):
             waiting.append((run, todo))
         else:
             run.ended = "done before"
-    busy: list[tuple[Run, list[list[str]], subprocess.Popen[bytes]]] = []
+    busy: list[Busy] = []
     end = time.monotonic() + seconds
-
-    def start(run: Run, left: list[list[str]]) -> None:
-        with (out / f"{run.name}.log").open("ab") as log:
-            process = subprocess.Popen(left[0], stdout=log, stderr=log, start_new_session=True)
-        busy.append((run, left[1:], process))
-
-    while waiting or busy:
-        while waiting and len(busy) < at_once:
-            start(*waiting.pop(0))
-        for run, *_ in busy:
-            run.beside = max(run.beside, len(busy) - 1)
-        time.sleep(0.2)
-        for entry in [entry for entry in busy if entry[2].poll() is not None]:
-            busy.remove(entry)
-            run, left, process = entry
-            if process.returncode == 0 and left:
-                start(run, left)
-                continue
-            run.ended = "done" if process.returncode == 0 else f"ended with {process.returncode}"
-            print(f"{run.name}: {run.ended}", flush=True)
-        if time.monotonic() > end:
-            waiting.clear()
-            stop(busy)
-            break
+    why = "the time was over"
+    try:
+        while (waiting or busy) and time.monotonic() < end:
+            while waiting and len(busy) < at_once:
+                run, todo = waiting.pop(0)
+                busy.append(begin(run, todo, out))
+            for run, *_ in busy:
+                run.beside = max(run.beside, len(busy) - 1)
+            time.sleep(0.2)
+            for entry in [entry for entry in busy if entry[2].poll() is not None]:
+                busy.remove(entry)
+                run, left, process = entry
+                if process.returncode == 0 and left:
+                    busy.append(begin(run, left, out))
+                    continue
+                done = process.returncode == 0
+                run.ended = "done" if done else f"ended with {process.returncode}"
+                print(f"{run.name}: {run.ended}", flush=True)
+    except KeyboardInterrupt:
+        why = "Ctrl-C"
+    stop(busy, why)
 
 
-def stop(busy: list[tuple[Run, list[list[str]], subprocess.Popen[bytes]]]) -> None:
+def begin(run: Run, todo: list[list[str]], out: Path) -> Busy:
+    """Start the first of these commands, in a session of its own: Ctrl-C is for us to pass on."""
+    with (out / f"{run.name}.log").open("ab") as log:
+        process = subprocess.Popen(todo[0], stdout=log, stderr=log, start_new_session=True)
+    return run, todo[1:], process
+
+
+def stop(busy: list[Busy], why: str) -> None:
     """Ask them to, and wait a while."""
     for _, _, process in busy:
         process.send_signal(signal.SIGINT)
@@ -136,10 +150,10 @@ def stop(busy: list[tuple[Run, list[list[str]], subprocess.Popen[bytes]]]) -> No
     for run, _, process in busy:
         try:
             process.wait(max(0.0, late - time.monotonic()))
-            run.ended = "stopped, the time was over"
+            run.ended = f"stopped: {why}"
         except subprocess.TimeoutExpired:
             process.kill()
-            run.ended = "killed, the time was over"
+            run.ended = f"killed: {why}"
         print(f"{run.name}: {run.ended}", flush=True)
 
 
