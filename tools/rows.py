@@ -26,17 +26,15 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from results import KEPT
+
+from surnn.commands.info import about, summary
 from surnn.recipes import RECIPES
 from surnn.runs import RunError, RunFolder, config_from_dict
 
 SURNN = (sys.executable, "-m", "surnn")
 PATIENCE = 30.0
 """Seconds in which a run that is asked to stop leaves a checkpoint."""
-SHOWN = 12
-"""Evaluations of a run that are told, about."""
-RECORDS = (
-    "config.json", "environment.json", "metrics.jsonl", "evaluations.jsonl", "resumed.jsonl",
-)  # fmt: skip
 
 
 @dataclass
@@ -158,41 +156,25 @@ def stop(busy: list[Busy], why: str) -> None:
 
 
 def tell(run: Run, out: Path) -> str:
-    """What came of it, in a few lines."""
+    """What came of it, as surnn info tells it, and how it is kept."""
     try:
         folder = RunFolder.open(out / run.name)
     except RunError:
         return f"{run.name}: {run.ended}, see {out / run.name}.log"
-    lines = folder.metrics()
-    trained = [line for line in lines if line["kind"] == "train"]
-    told = [f"{run.name}: {run.ended}"]
-    if trained:
-        first, last = trained[0], trained[-1]
-        rates = "".join(f" {100 * rate:.1f}%" for rate in last.get("update_rate", []))
-        told.append(
-            f"  update {last['step']}, {last['seconds']:.0f} s, the first {first['step']} in "
-            f"{first['seconds']:.1f} s; loss {last['loss']:.4g}" + (rates and f", updates{rates}")
-        )
-    metric = config_from_dict(folder.config()).task.metric
-    curve = [f"{line['step']}: {line[metric]:.4g}" for line in lines if line["kind"] == "valid"]
-    if curve:
-        thinned = curve[:: -(-len(curve) // SHOWN)]
-        told.append(f"  valid {metric} " + ", ".join(dict.fromkeys((*thinned, curve[-1]))))
-    for line in folder.evaluations():
-        changes = " ".join(f"{name} {value}" for name, value in line["overrides"].items())
-        found = line["metrics"][metric]
-        told.append(f"  {line['split']} {metric} {found:.4g}" + (changes and f" with {changes}"))
+    config = config_from_dict(folder.config())
+    told = summary(folder.path, config, about(folder, config))
+    lines = [f"{run.name}: {run.ended}", *(f"  {name:12} {text}" for name, text in told)]
     if folder.tested() is not None:
-        told.append(f"  tools/results.py add {run.recipe} {folder.path} --beside {run.beside}")
-    return "\n".join(told)
+        lines.append(f"  tools/results.py add {run.recipe} {folder.path} --beside {run.beside}")
+    return "\n".join(lines)
 
 
 def pack(runs: list[Run], out: Path, file: Path) -> None:
     """Records and output of all runs in a file."""
     with tarfile.open(file, "w:gz") as packed:
         for run in runs:
-            kept = [f"{run.name}.log", *(f"{run.name}/{name}" for name in RECORDS)]
-            for name in kept:
+            kept = (f"{run.name}/{name}" for name in ("environment.json", *KEPT))
+            for name in (f"{run.name}.log", *kept):
                 if (out / name).exists():
                     packed.add(out / name, name)
 

@@ -28,7 +28,7 @@ class Average:
         self.decay = decay
         self.own: dict[str, Tensor] = {
             **{name: p for name, p in model.named_parameters() if p.requires_grad},
-            **_statistics(model),
+            **{name: b for name, b in statistics(model).items() if b.is_floating_point()},
         }
         self.mean = {name: value.detach().clone() for name, value in self.own.items()}
         self.count = torch.zeros((), device=next(iter(self.own.values())).device)
@@ -72,11 +72,11 @@ class Average:
             value.copy_(state["mean"][name])
 
 
-def _statistics(model: nn.Module) -> dict[str, Tensor]:
+def statistics(model: nn.Module) -> dict[str, Tensor]:
+    """What batch norms have seen, and how often."""
     return {
         f"{name}.{part}": value
         for name, module in model.named_modules()
         if isinstance(module, _BatchNorm)
         for part, value in module.named_buffers()
-        if value.is_floating_point()
     }

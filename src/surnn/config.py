@@ -303,7 +303,7 @@ class TrainConfig:
     clip: float = 1.0
     """Largest norm of the gradient."""
     average: float = 0.0
-    """Decay of a running mean of the weights: evaluated, and kept as best (last is themselves)."""
+    """Decay of a running mean of the weights, evaluated and kept as best (not as last); 0: none."""
     label_smoothing: float = 0.0
     """Of tasks with a label for each sequence: how much of it is shared out among all classes."""
     mixup: float = 0.0

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .averaging import Average
+from .averaging import Average, statistics
 from .config import RunConfig
 from .distributed import World
 from .evaluate import autocast, first_state, layer_rates
@@ -64,9 +63,7 @@ class Updater:
         soft = config.train.label_smoothing or config.train.mixup
         self.soft = Softened(self.task, config.train, self.device) if soft else None
         self.layers = model.selective_layers()
-        self.statistics = [
-            b for m in model.modules() if isinstance(m, _BatchNorm) for b in m.buffers()
-        ]
+        self.statistics = [*statistics(model).values()]
         self.noise = torch.ones((), device=self.device)
         if config.train.anneal is not None:
             for gate in (gate for layer in self.layers for gate in layer.gates):

@@ -57,10 +57,10 @@ def run(arguments: argparse.Namespace) -> None:
     recipe = RECIPES[name]
     budget = value_of(flags, "--budget") or arguments.budget
     time = math.inf if budget is None else minutes(budget)
-    full = in_budget(recipe, budget)
-    told = [introduction(recipe), *differences(recipe(), full)]
+    planned = in_budget(recipe, budget)
+    told = [introduction(recipe), *differences(recipe(), planned)]
     on_cpu = value_of(flags, "--train.device") == "cpu" or not _has_gpu()
-    if on_cpu and on_a_cpu(full) != full:
+    if on_cpu and on_a_cpu(planned) != planned:
         told.append("on the CPU: in float32, neither compiled nor captured")
     config, chosen = configure(recipe, flags, on_cpu, budget, arguments.seeds)
     runs = [(chosen.out, config)]

@@ -105,7 +105,7 @@ def epochs(count: int, sequences: int, batch: int, **options: Any) -> TrainConfi
 
 def as_many(config: RunConfig, kind: ModelKind) -> RunConfig:
     """The same with another layer and as many parameters; of models like ``WIDE``. Updates are
-    captured but not compiled, and cuDNN has its states in bfloat16: it is twice as fast then."""
+    captured but not compiled, and cuDNN has its states in bfloat16, to be as fast as it can."""
     config = config.beside(kind, width=AS_MANY[kind], half_state=kind in IN_CUDNN)
     return replace(config, train=replace(config.train, compile=False))
 

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -113,12 +112,12 @@ class SequentialMnist(LabelledPixels):
             },
             device,
         )
+        kept(self)["order"] = torch.from_numpy(self.order()).to(device)
 
     def values(self, images: Tensor, split: Split, number: int, seed: int) -> Tensor:
         if split == "train" and self.augment == "shift":
             images = shifted(images, generator_for(seed, number, images.device))
-        in_order = images.flatten(1)[:, _steps(self, images.device)]
-        return shades(in_order).unsqueeze(-1)
+        return shades(images.flatten(1)[:, kept(self)["order"]]).unsqueeze(-1)
 
 
 @dataclass(frozen=True)
@@ -184,11 +183,6 @@ class SpikingPermutedMnist(PermutedMnist):
         "SRNN": 0.943,
         "GLIF": 0.9047,
     }
-
-
-@lru_cache
-def _steps(task: SequentialMnist, device: torch.device) -> Tensor:
-    return torch.from_numpy(task.order()).to(device)
 
 
 def shifted(images: Tensor, generator: torch.Generator) -> Tensor:
