@@ -119,6 +119,12 @@ def test_ctrl_c_is_passed_on(tmp_path, monkeypatch):
     assert long.ended == "stopped: Ctrl-C"
 
 
+def test_a_plan_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["rows.py", "nowhere.txt"])
+    with pytest.raises(SystemExit, match=r"cannot be read: .*nowhere\.txt"):
+        rows.main()
+
+
 def test_nothing_at_once_is_refused(tmp_path):
     with pytest.raises(SystemExit, match="--at-once 0 would run nothing"):
         rows.work([], tmp_path, [], at_once=0, seconds=1)

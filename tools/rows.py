@@ -191,7 +191,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="time for all of them")
     parser.add_argument("--pack", type=Path, metavar="FILE.tgz", help="keep all records in a file")
     arguments = parser.parse_args()
-    runs = read_plan(arguments.plan.read_text())
+    try:
+        runs = read_plan(arguments.plan.read_text())
+    except OSError as error:
+        raise SystemExit(f"the plan cannot be read: {error}") from error
     data = [] if arguments.data is None else ["--data", str(arguments.data)]
     work(runs, arguments.out, data, arguments.at_once, arguments.seconds)
     print("\n".join(tell(run, arguments.out) for run in runs))
