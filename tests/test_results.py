@@ -225,6 +225,30 @@ def test_untested_and_unlike_runs_are_refused(tmp_path, rows):
         results.add("copying-1000", runs, rows)
 
 
+def test_seeds_from_before_an_option_was_there_are_of_one_configuration(tmp_path, rows):
+    runs = [finished_run(tmp_path / f"run{seed}", seed, 0.9) for seed in (0, 1)]
+    config = json.loads((runs[0] / "config.json").read_text())
+    del config["train"]["average"]
+    (runs[0] / "config.json").write_text(json.dumps(config))
+    results.add("copying-1000", runs, rows)
+    assert json.loads((rows / "copying-1000" / "record.json").read_text())["seeds"] == [0, 1]
+
+
+def test_what_a_run_was_gone_on_with_stands_in_place_of_what_it_began_with(tmp_path, rows):
+    run = finished_run(tmp_path / "run", 0, 0.9)
+    path = run / "environment.json"
+    environment = json.loads(path.read_text())
+    environment["command"] += " --train.minutes 1 --train.evaluate-every 100"
+    path.write_text(json.dumps(environment))
+    config = json.loads((run / "config.json").read_text())
+    config["train"] |= {"minutes": 2.5, "evaluate_every": 100}
+    (run / "config.json").write_text(json.dumps(config))
+    words = results.command(run).split()
+    assert words.count("--train.minutes") == 1
+    assert words[words.index("--train.minutes") + 1] == "2.5"
+    assert words[words.index("--train.evaluate-every") + 1] == "100"
+
+
 def test_a_run_that_was_tested_again_has_its_last_test(tmp_path, rows):
     run = finished_run(tmp_path / "run", 0, 0.5)
     what = {"split": "test", "checkpoint": "best", "step": 60, "overrides": {}}

@@ -92,11 +92,11 @@ def summarise(row: Path) -> None:
 
 def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
     """A row in numbers. All seeds must be of one configuration."""
-    configs = [json.loads((seed / "config.json").read_text()) for seed in seeds]
-    numbers = [config["train"].pop("seed") for config in configs]
-    if any(config != configs[0] for config in configs):
+    # As configurations, not as files: a later version's files have options that earlier ones lack.
+    configs = [config_from_dict(RunFolder.open(seed).config()) for seed in seeds]
+    config, numbers = configs[0], [each.train.seed for each in configs]
+    if any(with_seed(each, config.train.seed) != config for each in configs):
         raise SystemExit(f"{seeds[0].parent}: these seeds are not of one configuration")
-    config = config_from_dict(RunFolder.open(seeds[0]).config())
     task, full = config.task, recipe()
     tested, updates, seconds, speeds, memory = [], [], [], [], []
     others: dict[str, list[dict[str, Any]]] = {}
@@ -153,7 +153,8 @@ def command(seed: Path) -> str:
         was, now = getattr(wanted, part), getattr(made, part)
         for name in (field.name for field in fields(was)):
             if getattr(was, name) != getattr(now, name):
-                words += flag(f"{part}.{name}", getattr(was, name))
+                option, *values = flag(f"{part}.{name}", getattr(was, name))
+                words = [*without(words, option), option, *values]
     if replay(words, device, wanted.train.seed) != wanted:
         raise SystemExit(f"{seed}: {shlex.join(words)} does not make its configuration")
     return shlex.join(words)
@@ -173,6 +174,16 @@ def flag(name: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [f"--{name}" if value else f"--{name.replace('.', '.no-')}"]
     return [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
+
+
+def without(words: list[str], option: str) -> list[str]:
+    """A command less an option and its values: what a run was gone on with stands alone."""
+    if option not in words:
+        return words
+    at = words.index(option)
+    rest = words[at + 1 :]
+    values = next((n for n, word in enumerate(rest) if word.startswith("--")), len(rest))
+    return words[:at] + rest[values:]
 
 
 def tests(metric: str, found: list[dict[str, Any]]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ of the networks it is compared with has no recurrence; ours has.)
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from ..config import GateConfig, ModelConfig, ModelKind, RunConfig, TrainConfig
 from ..tasks.mnist import PermutedMnist, SpikingPermutedMnist
@@ -162,36 +163,53 @@ for _name, (_about, _gate) in CLOCKS.items():
 # ---------------------------------------------------------------------------- spikes
 
 
+def spiking(gate: GateConfig, **model: Any) -> RunConfig:
+    """Adaptive spiking neurons with any gate."""
+    train = epochs(150, 54_000, 256, learning_rate=5e-3, precision="float32", cuda_graph=True)
+    neurons = ModelConfig(
+        "susnn", widths=(64, 256, 256), heads=1, block="stack", pool="mean", **model
+    )
+    return RunConfig(SpikingPermutedMnist(), neurons, gate, train)
+
+
+SELDOM = GateConfig(rate=0.05, granularity="unit")
+"""The gradient of these neurons explodes along many updates. Rhythms that learn as fast as weights
+open ever more steps until it does, so they learn slower, and are held at their rate."""
+
+
+def held(config: RunConfig) -> RunConfig:
+    """The same with its rhythms held at their rate, and learning at a tenth of the pace."""
+    gate = replace(config.gate, target_rate=config.gate.rate)
+    return replace(
+        config, gate=gate, train=replace(config.train, rate_penalty=1.0, gate_learning_rate=5e-4)
+    )
+
+
 @recipe(SPIKING, "su-SNN", 0.9733)
 def spiking_psmnist() -> RunConfig:
     """Adaptive spiking neurons with learned rhythms."""
-    gate = GateConfig(rate=0.1, granularity="unit")
-    train = epochs(150, 54_000, 256, learning_rate=5e-3, precision="float32", cuda_graph=True)
-    model = ModelConfig("susnn", widths=(64, 256, 256), heads=1, block="stack", pool="mean")
-    return RunConfig(SpikingPermutedMnist(), model, gate, train)
+    return held(spiking(SELDOM))
 
 
 @recipe()
 def spiking_psmnist_open() -> RunConfig:
     """The same neurons without gates."""
-    return replace(spiking_psmnist(), gate=GateConfig("open"))
+    return spiking(GateConfig("open"))
 
 
 @recipe()
 def spiking_psmnist_frozen() -> RunConfig:
     """With random rhythms that are never trained."""
-    config = spiking_psmnist()
-    return replace(config, gate=replace(config.gate, frozen=True))
+    return spiking(replace(SELDOM, frozen=True))
 
 
 @recipe()
 def spiking_psmnist_adapting() -> RunConfig:
     """With an adaptation that goes on while the membrane is carried."""
-    config = spiking_psmnist()
-    return replace(config, model=replace(config.model, adaptation_goes_on=True))
+    return held(spiking(SELDOM, adaptation_goes_on=True))
 
 
 @recipe()
 def spiking_psmnist_rhythm() -> RunConfig:
     """Fixed cycles as of Rhythm-SNN, 10 to 100 steps in all layers, adaptation going on."""
-    return replace(spiking_psmnist_adapting(), gate=GateConfig("cycles", granularity="unit"))
+    return spiking(GateConfig("cycles", granularity="unit"), adaptation_goes_on=True)
