@@ -54,8 +54,10 @@ class Arena:
     """S4's sizes."""
     s4_training: tuple[float, float, int, int]
     """S4's learning rate, weight decay, batch and epochs."""
-    dropout: float = 0.0
-    options: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+    """What else our blocks have."""
+    train: dict[str, Any] = field(default_factory=dict)
+    """What is trained otherwise."""
     shorten: Shorten | None = None
 
 
@@ -69,7 +71,7 @@ TASKS = {
         "lra_text", "Film reviews, byte by byte", 22_500, 64, 32,
         (0.6442, 0.6417, 0.6427, 0.8682),
         {"layers": 4, "width": 128, "pool": "last", "dropout": 0.0}, (0.01, 0.0, 50, 40),
-        dropout=0.1, shorten=with_task(max_length=2048),
+        {"dropout": 0.1}, shorten=with_task(max_length=2048),
     ),
     "retrieval": Arena(
         "lra_retrieval", "Whether one paper cites the other", 147_086, 64, 20,
@@ -81,7 +83,9 @@ TASKS = {
         "lra_image", "Grey CIFAR-10, pixel by pixel", 45_000, 128, 200,
         (0.7121, 0.5692, 0.4244, 0.8865),
         {"layers": 6, "width": 512, "prenorm": False, "dropout": 0.2, "tied_dropout": True},
-        (0.004, 0.01, 50, 100), dropout=0.1,
+        (0.004, 0.01, 50, 100),
+        {"dropout": 0.2, "drop_path": 0.1, "convolution": 4},  # as sCIFAR
+        {"learning_rate": 2e-3, "weight_decay": 0.1, "label_smoothing": 0.1},
     ),
     "pathfinder": Arena(
         "pathfinder", "Whether two dots are on one line", 160_000, 256, 200,
@@ -95,11 +99,10 @@ TASKS = {
 def plain(name: str) -> RunConfig:
     """SuGRU, 32 heads of 16 in each of six blocks."""
     arena = TASKS[name]
-    model = ModelConfig(layers=6, width=256, expand=2, dropout=arena.dropout, pool="mean")
-    train = epochs(
-        arena.epochs, arena.sequences, arena.batch, learning_rate=1e-3, weight_decay=0.01
-    )
-    return RunConfig(load_task(arena.task)(**arena.options), model, NEAR, train)
+    model = ModelConfig(layers=6, width=256, expand=2, pool="mean", **arena.model)
+    options = {"learning_rate": 1e-3, "weight_decay": 0.01, **arena.train}
+    train = epochs(arena.epochs, arena.sequences, arena.batch, **options)
+    return RunConfig(load_task(arena.task)(), model, NEAR, train)
 
 
 def binary(name: str) -> RunConfig:
@@ -116,7 +119,7 @@ def s4d(name: str) -> RunConfig:
     rate, decay, batch, count = arena.s4_training
     train = epochs(count, arena.sequences, batch, learning_rate=rate, weight_decay=decay)
     model = ModelConfig("s4d", **{"norm": "batch", "pool": "mean", **arena.s4})
-    return RunConfig(load_task(arena.task)(**arena.options), model, train=train)
+    return RunConfig(load_task(arena.task)(), model, train=train)
 
 
 def other(name: str, kind: ModelKind) -> RunConfig:

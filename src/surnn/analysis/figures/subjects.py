@@ -10,7 +10,7 @@ import torch
 
 from ...config import OURS, RunConfig
 from ...models import SequenceModel
-from ...runs import RunFolder, config_from_dict, flat
+from ...runs import RunFolder, config_from_dict, config_to_dict, flat
 from ...tasks.base import Batch, Split
 from ...trained import Trained, load
 from ..inputs import CPU, blank, sees_input, why_not_prepared
@@ -50,8 +50,8 @@ class Subject:
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """The same by name."""
-        return flat(RunFolder.open(self.path).config())
+        """The same by name, also those that were not there yet when it was run."""
+        return flat(config_to_dict(self.config))
 
     @property
     def kind(self) -> str:
