@@ -35,8 +35,9 @@ def test_rates_that_were_asked_for_are_joined_and_seeds_averaged(tmp_path):
         metrics = {"accuracy": accuracy, "update_rate": found}
         runs.append(with_metrics(tmp_path / name, metrics, rate=rate))
     seeded = json.loads((tmp_path / "c" / "config.json").read_text())
-    seeded["train"] |= {"seed": 1, "device": "cpu"}  # where it ran tells no runs apart, nor do
-    del seeded["train"]["average"]  # options that were not there yet
+    # Where it ran tells no runs apart, nor does an option that was not there yet.
+    seeded["train"] |= {"seed": 1, "device": "cpu"}
+    del seeded["train"]["average"]
     (tmp_path / "c" / "config.json").write_text(json.dumps(seeded))
     other = with_metrics(
         tmp_path / "d", {"accuracy": 0.5, "update_rate": [1.0]}, granularity="unit"

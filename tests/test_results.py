@@ -186,6 +186,8 @@ def test_a_record_tells_who_shared_the_device_but_not_where_data_lay(tmp_path, r
     assert kept == {**environment, "data": {"mnist": "b"}, "beside": 7}
     assert "| 10, beside 7 others | 5.0 GB |" in results.page(rows)
     results.add("copying-1000", [finished_run(tmp_path / "alone", 1, 0.5)], rows)
+    results.add("copying-1000", [run], rows, beside=1)
+    assert "| 10, beside 1 other | 5.0 GB |" in results.page(rows)
     results.add("copying-1000", [finished_run(tmp_path / "less", 2, 0.5)], rows, beside=9)
     assert "| 10, beside 9 others | 5.0 GB |" in results.page(rows)  # of the one with the most
 
@@ -234,19 +236,45 @@ def test_seeds_from_before_an_option_was_there_are_of_one_configuration(tmp_path
     assert json.loads((rows / "copying-1000" / "record.json").read_text())["seeds"] == [0, 1]
 
 
-def test_what_a_run_was_gone_on_with_stands_in_place_of_what_it_began_with(tmp_path, rows):
+def test_a_run_that_was_gone_on_with_other_options_says_what_it_began_with(tmp_path, rows):
     run = finished_run(tmp_path / "run", 0, 0.9)
-    path = run / "environment.json"
-    environment = json.loads(path.read_text())
+    environment = json.loads((run / "environment.json").read_text())
     environment["command"] += " --train.minutes 1 --train.evaluate-every 100"
-    path.write_text(json.dumps(environment))
-    config = json.loads((run / "config.json").read_text())
-    config["train"] |= {"minutes": 2.5, "evaluate_every": 100}
-    (run / "config.json").write_text(json.dumps(config))
-    words = results.command(run).split()
-    assert words.count("--train.minutes") == 1
-    assert words[words.index("--train.minutes") + 1] == "2.5"
-    assert words[words.index("--train.evaluate-every") + 1] == "100"
+    (run / "environment.json").write_text(json.dumps(environment))
+    for before, after in ((1, 2), (2, 2.5)):
+        folder = RunFolder.open(run)
+        config = json.loads((run / "config.json").read_text())
+        config["train"] |= {"minutes": after, "evaluate_every": 100}
+        (run / "config.json").write_text(json.dumps(config))
+        with (folder.path / "resumed.jsonl").open("a") as lines:
+            lines.write(json.dumps({"changes": {"train.minutes": [before, after]}}) + "\n")
+    results.add("copying-1000", [run], rows)
+    page = results.page(rows)
+    assert "50 of 3,000 updates, 12 s (begun with train.minutes 1) |" in page
+    assert "--train.minutes 2.5" in page
+    assert "--train.minutes 1" not in page
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "left"),
+    [
+        ("--train.lr 1 --train.batch 2", "--train.learning-rate", "--train.batch 2"),
+        ("--train.lr=1 --train.batch 2", "--train.learning-rate", "--train.batch 2"),
+        ("--train.batch 2 --train.no-compile", "--train.compile", "--train.batch 2"),
+        ("--train.compile --train.batch 2", "--train.no-compile", "--train.batch 2"),
+        ("--train.anneal 0.1 0.2 --train.batch 2", "--train.anneal", "--train.batch 2"),
+        (
+            "--train.batch_ 1 --train.warm_up 3 --task.x y",
+            "--train.warm-up",
+            "--train.batch_ 1 --task.x y",
+        ),
+        ("--a.b 1 --c.d 2 --a.b 3", "--a.b", "--c.d 2"),
+        ("--a.b 1 --a.bc 2", "--a.b", "--a.bc 2"),
+    ],
+)
+def test_an_option_is_left_out_however_it_is_spelled(words, option, left):
+    name = ["surnn", "reproduce", "copying"]
+    assert results.without([*name, *words.split()], option) == [*name, *left.split()]
 
 
 def test_a_run_that_was_tested_again_has_its_last_test(tmp_path, rows):

@@ -28,7 +28,7 @@ from typing import Any
 
 from results_page import FIGURES, FOLDER, ROOT, page, with_headlines
 
-from surnn.commands.configure import value_of
+from surnn.commands.configure import spelled_out, value_of
 from surnn.commands.reproduce import configure, with_seed
 from surnn.config import RunConfig
 from surnn.models import SequenceModel
@@ -135,14 +135,15 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
         "updates": updates, "updates_of_the_full_recipe": full.train.steps, "seconds": seconds,
         "updates_per_second": speeds, "peak_memory": max(memory, default=None),
         "device": environment["device"], "torch": environment["torch"],
-        "commit": environment["commit"], "command": command(seeds[0]),
+        "commits": list(dict.fromkeys(each["commit"] for each in environments)),
+        "command": command(seeds[0]), "begun_with": begun_with(seeds),
         "beside": max(each["beside"] for each in environments),
     }  # fmt: skip
 
 
 def command(seed: Path) -> str:
-    """What makes this run now: the command it was made by and, where the recipe is another since
-    then, what it was."""
+    """What makes such a run now: the command it was made by and, where the recipe is another since
+    then or it was gone on with something else, what that was."""
     folder = RunFolder.open(seed)
     device, wanted = folder.environment()["device"], config_from_dict(folder.config())
     words = shlex.split(folder.environment()["command"])
@@ -158,6 +159,13 @@ def command(seed: Path) -> str:
     if replay(words, device, wanted.train.seed) != wanted:
         raise SystemExit(f"{seed}: {shlex.join(words)} does not make its configuration")
     return shlex.join(words)
+
+
+def begun_with(seeds: list[Path]) -> dict[str, Any]:
+    """Options that were others until runs were gone on with."""
+    sessions = [session for seed in seeds for session in RunFolder.open(seed).sessions()]
+    changes = [session.get("changes", {}) for session in reversed(sessions)]
+    return {name: was for change in changes for name, (was, _) in change.items()}
 
 
 def replay(words: list[str], device: str, seed: int) -> RunConfig:
@@ -177,13 +185,20 @@ def flag(name: str, value: Any) -> list[str]:
 
 
 def without(words: list[str], option: str) -> list[str]:
-    """A command less an option and its values: what a run was gone on with stands alone."""
-    if option not in words:
-        return words
-    at = words.index(option)
-    rest = words[at + 1 :]
-    values = next((n for n, word in enumerate(rest) if word.startswith("--")), len(rest))
-    return words[:at] + rest[values:]
+    """A command less an option, however it is spelled, and its values."""
+    kept, dropped = [], False
+    for word in words:
+        if word.startswith("--"):
+            dropped = called(word) == called(option)
+        if not dropped:
+            kept.append(word)
+    return kept
+
+
+def called(word: str) -> str:
+    """What option this is, whatever its value; also if it says no to it."""
+    (word,) = spelled_out([word])
+    return word.partition("=")[0].replace("_", "-").replace(".no-", ".")
 
 
 def tests(metric: str, found: list[dict[str, Any]]) -> dict[str, Any]:

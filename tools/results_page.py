@@ -305,12 +305,15 @@ def line(recipe: Recipe, found: Record, higher_is_better: bool) -> str:
     done = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     if most < found["updates_of_the_full_recipe"]:
         done += f" of {found['updates_of_the_full_recipe']:,}"
+    done += f" updates, {statistics.fmean(found['seconds']):.0f} s"
+    if found["begun_with"]:
+        told_first = ", ".join(f"{name} {value}" for name, value in found["begun_with"].items())
+        done += f" (begun with {told_first})"
     rate = "" if found["update_rate"] is None else f"{found['update_rate']:.1%} of steps"
     if by_kind := found["update_rate_by_kind"]:
         rate += f" ({', '.join(f'{kind} {share:.1%}' for kind, share in by_kind.items())})"
     return row_of(
-        recipe.name, called, theirs, ours, rate, f"{found['parameters']:,}",
-        f"{done} updates, {statistics.fmean(found['seconds']):.0f} s",
+        recipe.name, called, theirs, ours, rate, f"{found['parameters']:,}", done,
         told_speed(found["updates_per_second"], found["beside"]),
         told_memory(found["peak_memory"]), found["device"], f"`{short(found['command'])}`",
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """Long Range Arena: Table 2, five tasks by what stands in the blocks.
 
-Six causal layers of 256, as the paper has it. The rows from the literature see the whole sequence
+Six causal layers of 256, as the paper has it; those of Image have convolutions before them and drop
+whole blocks, as of sCIFAR. The rows from the literature see the whole sequence
 (Transformer, the later S4); those beside ours here are causal too. GRUs and minGRUs have as many
 parameters as ours, and so a smaller, dense state. ``lra-X-s4d`` has the sizes, batches, epochs and
 rates of S4's first release (its dynamics at 1e-3 at most, without decay), but diagonal dynamics,
@@ -55,9 +56,9 @@ class Arena:
     s4_training: tuple[float, float, int, int]
     """S4's learning rate, weight decay, batch and epochs."""
     model: dict[str, Any] = field(default_factory=dict)
-    """What else our blocks have."""
+    """What else its blocks have, whatever layer stands in them (but S4's)."""
     train: dict[str, Any] = field(default_factory=dict)
-    """What is trained otherwise."""
+    """How its training differs."""
     shorten: Shorten | None = None
 
 
@@ -71,7 +72,7 @@ TASKS = {
         "lra_text", "Film reviews, byte by byte", 22_500, 64, 32,
         (0.6442, 0.6417, 0.6427, 0.8682),
         {"layers": 4, "width": 128, "pool": "last", "dropout": 0.0}, (0.01, 0.0, 50, 40),
-        {"dropout": 0.1}, shorten=with_task(max_length=2048),
+        model={"dropout": 0.1}, shorten=with_task(max_length=2048),
     ),
     "retrieval": Arena(
         "lra_retrieval", "Whether one paper cites the other", 147_086, 64, 20,
@@ -84,8 +85,8 @@ TASKS = {
         (0.7121, 0.5692, 0.4244, 0.8865),
         {"layers": 6, "width": 512, "prenorm": False, "dropout": 0.2, "tied_dropout": True},
         (0.004, 0.01, 50, 100),
-        {"dropout": 0.2, "drop_path": 0.1, "convolution": 4},  # as sCIFAR
-        {"learning_rate": 2e-3, "weight_decay": 0.1, "label_smoothing": 0.1},
+        model={"dropout": 0.2, "drop_path": 0.1, "convolution": 4},
+        train={"learning_rate": 2e-3, "weight_decay": 0.1, "label_smoothing": 0.1},
     ),
     "pathfinder": Arena(
         "pathfinder", "Whether two dots are on one line", 160_000, 256, 200,

@@ -173,22 +173,23 @@ def spiking(gate: GateConfig, **model: Any) -> RunConfig:
 
 
 SELDOM = GateConfig(rate=0.05, granularity="unit")
-"""The gradient of these neurons explodes along many updates. Rhythms that learn as fast as weights
-open ever more steps until it does, so they learn slower, and are held at their rate."""
+"""A rhythm for each neuron, at one step of twenty."""
 
 
-def held(config: RunConfig) -> RunConfig:
-    """The same with its rhythms held at their rate, and learning at a tenth of the pace."""
+def pulled_back(config: RunConfig) -> RunConfig:
+    """The same with rhythms that are pulled towards the rate they begin with, and learn at a tenth
+    of the pace. As fast as weights they open more and more steps, and the gradient of these neurons
+    explodes along many updates."""
     gate = replace(config.gate, target_rate=config.gate.rate)
-    return replace(
-        config, gate=gate, train=replace(config.train, rate_penalty=1.0, gate_learning_rate=5e-4)
-    )
+    slowly = config.train.learning_rate / 10
+    train = replace(config.train, rate_penalty=1.0, gate_learning_rate=slowly)
+    return replace(config, gate=gate, train=train)
 
 
 @recipe(SPIKING, "su-SNN", 0.9733)
 def spiking_psmnist() -> RunConfig:
     """Adaptive spiking neurons with learned rhythms."""
-    return held(spiking(SELDOM))
+    return pulled_back(spiking(SELDOM))
 
 
 @recipe()
@@ -206,7 +207,7 @@ def spiking_psmnist_frozen() -> RunConfig:
 @recipe()
 def spiking_psmnist_adapting() -> RunConfig:
     """With an adaptation that goes on while the membrane is carried."""
-    return held(spiking(SELDOM, adaptation_goes_on=True))
+    return pulled_back(spiking(SELDOM, adaptation_goes_on=True))
 
 
 @recipe()
