@@ -16,6 +16,7 @@ from ..config import RunConfig
 from ..tasks.cifar import SequentialCifar
 from ..tasks.mnist import Permutation, PermutedMnist, SequentialMnist
 from .base import (
+    DROPPED,
     NEAR,
     WIDE,
     add,
@@ -41,7 +42,7 @@ def smnist() -> RunConfig:
 
 def permuted(permutation: Permutation) -> RunConfig:
     """psMNIST; it over-fits more than sMNIST does."""
-    task, model = PermutedMnist(permutation=permutation), replace(WIDE, dropout=0.2)
+    task, model = PermutedMnist(permutation=permutation), replace(WIDE, **DROPPED)
     return at_once(RunConfig(task, model, NEAR, epochs(40, 54_000, 256)))
 
 
@@ -60,7 +61,7 @@ def psmnist_torch0() -> RunConfig:
 @recipe(TABLE, "suGRU", 0.8921)
 def scifar() -> RunConfig:
     """Sequential CIFAR-10 in colour, with crops and flips, six layers."""
-    model = replace(WIDE, layers=6, dropout=0.2, drop_path=0.1, pool="mean", convolution=4)
+    model = replace(WIDE, layers=6, drop_path=0.1, pool="mean", convolution=4, **DROPPED)
     train = epochs(200, 45_000, 128, weight_decay=0.05, label_smoothing=0.1)
     return at_once(RunConfig(SequentialCifar(augment="crop_flip"), model, NEAR, train))
 
