@@ -258,3 +258,11 @@ def test_the_arenas_averages_are_those_of_five_tasks():
     for row, mean in (("sigmoid", 0.5944), ("transformer", 0.5439), ("s4d", 0.8403)):
         found = [RECIPES[f"lra-{task.split('-')[0]}-{row}"].paper for task in tasks]
         assert sum(found) / 5 == pytest.approx(mean, abs=1e-4)
+
+
+def test_learned_rhythms_of_spiking_neurons_are_pulled_back_and_learn_slowly():
+    for name in ("spiking-psmnist", "spiking-psmnist-adapting"):
+        config = RECIPES[name]()
+        assert config.gate.target_rate == config.gate.rate
+        assert config.train.rate_penalty > 0
+        assert config.train.gate_learning_rate == pytest.approx(config.train.learning_rate / 10)

@@ -232,8 +232,12 @@ def test_seeds_from_before_an_option_was_there_are_of_one_configuration(tmp_path
     config = json.loads((runs[0] / "config.json").read_text())
     del config["train"]["average"]
     (runs[0] / "config.json").write_text(json.dumps(config))
+    environment = json.loads((runs[1] / "environment.json").read_text())
+    (runs[1] / "environment.json").write_text(json.dumps(environment | {"commit": "later"}))
     results.add("copying-1000", runs, rows)
-    assert json.loads((rows / "copying-1000" / "record.json").read_text())["seeds"] == [0, 1]
+    record = json.loads((rows / "copying-1000" / "record.json").read_text())
+    assert record["seeds"] == [0, 1]
+    assert record["commits"][1:] == ["later"]
 
 
 def test_a_run_that_was_gone_on_with_other_options_says_what_it_began_with(tmp_path, rows):

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from ..config import ModelConfig, ModelKind, RunConfig
 from ..tasks import load_task
 from .base import (
-    DROPPED,
+    NATURAL,
     NEAR,
     SELECTIVE,
     Shorten,
@@ -86,7 +86,7 @@ TASKS = {
         (0.7121, 0.5692, 0.4244, 0.8865),
         {"layers": 6, "width": 512, "prenorm": False, "dropout": 0.2, "tied_dropout": True},
         (0.004, 0.01, 50, 100),
-        model={"drop_path": 0.1, "convolution": 4, **DROPPED},
+        model=NATURAL,
         train={"learning_rate": 2e-3, "weight_decay": 0.1, "label_smoothing": 0.1},
     ),
     "pathfinder": Arena(

@@ -86,6 +86,9 @@ DROPPED: dict[str, Any] = {"dropout": 0.2, "tied_dropout": True}
 """Of what over-fits: features are dropped at all steps of a sequence or at none. Over those that
 are dropped step by step a recurrence takes the mean."""
 
+NATURAL: dict[str, Any] = {"drop_path": 0.1, "convolution": 4, **DROPPED}
+"""Of natural images: besides, whole blocks are dropped, and neighbouring pixels meet."""
+
 AS_MANY: dict[ModelKind, int] = {"gru": 288, "lstm": 256, "mingru": 400}
 """Widths at which blocks with these in them have as many parameters as ours of 256 around a state
 of 512 (within 8 %). Theirs are dense, ours in heads: a state of the same size would have a GRU

@@ -17,6 +17,7 @@ from ..tasks.cifar import SequentialCifar
 from ..tasks.mnist import Permutation, PermutedMnist, SequentialMnist
 from .base import (
     DROPPED,
+    NATURAL,
     NEAR,
     WIDE,
     add,
@@ -61,7 +62,7 @@ def psmnist_torch0() -> RunConfig:
 @recipe(TABLE, "suGRU", 0.8921)
 def scifar() -> RunConfig:
     """Sequential CIFAR-10 in colour, with crops and flips, six layers."""
-    model = replace(WIDE, layers=6, drop_path=0.1, pool="mean", convolution=4, **DROPPED)
+    model = replace(WIDE, layers=6, pool="mean", **NATURAL)
     train = epochs(200, 45_000, 128, weight_decay=0.05, label_smoothing=0.1)
     return at_once(RunConfig(SequentialCifar(augment="crop_flip"), model, NEAR, train))
 
