@@ -41,7 +41,7 @@ def many_steps(folder: Path, steps: int) -> None:
 
 def many_steps_of_blocks(folder: Path, steps: int) -> None:
     """The same of residual blocks, whose linear maps add up changes, after convolutions."""
-    config = ModelConfig(width=32, layers=2, expand=2, convolution=4)
+    config = ModelConfig(width=32, layers=2, expand=2, convolution=12)
     gate = GateConfig("rhythm", rate=0.17, horizon=784)
     model = SequenceModel(config, gate, Values(2), Output(5, "step"), 784).eval()
     stream = surnn.Engine(to_engine(model, folder / "blocks.surnn")).stream()

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from building import build
-from surnn.blocks import Convolution, Dropout, Skip, gated, mixed
+from surnn.blocks import LONG, Convolution, Dropout, Skip, gated, mixed
 from surnn.tasks import Output, Tokens, Values
 
 
@@ -48,6 +48,58 @@ def test_a_convolution_is_a_sum_of_steps():
     y, after = block.step(x[5], after)
     torch.testing.assert_close(y, sums[5])
     assert torch.equal(after, x[4:].transpose(0, 1))
+
+
+def long_sums(block, x):
+    """By torch, in float64."""
+    taps = functional.pad(block.taps.double(), (0, 0, 0, 1), value=1.0).t().unsqueeze(1)
+    padded = functional.pad(x.double().permute(1, 2, 0), (len(block.taps), 0))
+    return functional.conv1d(padded, taps, groups=len(taps)).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize("steps", [1, 15, 16, 17, 70])
+@pytest.mark.parametrize("taps", [LONG, LONG + 1, 17, 34])
+def test_a_long_convolution_is_one_of_matrices(taps, steps):
+    """In values and gradients what torch's is, for sequences shorter and longer than its taps."""
+    block, x = Convolution(3, taps).double(), torch.randn(steps, 2, 3, dtype=torch.float64)
+    x.requires_grad_()
+    wanted, sums = long_sums(block, x), block(x)
+    torch.testing.assert_close(sums, wanted, rtol=1e-13, atol=1e-13)
+    weights = torch.randn_like(sums)
+    for got, expected in zip(
+        torch.autograd.grad((sums * weights).sum(), (x, block.taps)),
+        torch.autograd.grad((wanted * weights).sum(), (x, block.taps)),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_long_convolution_in_parts_and_steps():
+    """From a state, of uneven parts, some of them shorter than its taps."""
+    block, x = Convolution(5, 20), torch.randn(90, 2, 5)
+    wanted, state, parts = long_sums(block, x).float(), block.init_state(2), []
+    for part in x[:89].split([40, 3, 46]):
+        y, state = block(part, None, state)
+        parts.append(y)
+    y, state = block.step(x[89], state)
+    torch.testing.assert_close(torch.cat((*parts, y.unsqueeze(0))), wanted)
+    assert torch.equal(state, x[-19:].transpose(0, 1))
+
+
+def test_a_long_convolution_rounds_once_in_half_precision():
+    """And passes on the present step in the precision that it came in."""
+    block, x = Convolution(4, 65), torch.randn(200, 2, 4)
+    wanted = long_sums(block, x)
+    half = block(x.bfloat16())
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.double(), wanted, rtol=2e-2, atol=2e-2)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed_precision = block(x)
+    assert mixed_precision.dtype == torch.float32
+    torch.testing.assert_close(mixed_precision.double(), wanted, rtol=1e-2, atol=1e-2)
+    with torch.no_grad():
+        block.taps.zero_()
+    assert torch.equal(block(x), x)
 
 
 def test_a_convolution_of_half_precision_keeps_what_its_state_is_in():

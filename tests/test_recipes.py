@@ -238,15 +238,16 @@ def test_every_horizon_has_a_recipe_for_every_model():
 
 @pytest.mark.parametrize("task", ["listops", "text", "retrieval", "image", "pathfinder"])
 def test_the_arena_has_all_its_rows(task):
-    rows = ("", "-sigmoid", "-open", "-input", "-frozen", "-transformer", "-s4d", "-gru", "-mingru")
+    others = ("transformer", "s4d", "gru", "lstm", "mingru")
+    rows = ("", "-sigmoid", "-open", "-input", "-frozen", *(f"-{kind}" for kind in others))
     kinds = [RECIPES[f"lra-{task}{row}"]().model.kind for row in rows]
-    assert kinds == [*["sugru"] * 5, "transformer", "s4d", "gru", "mingru"]
+    assert kinds == [*["sugru"] * 5, *others]
     ours, first, seeing = (RECIPES[f"lra-{task}{row}"]() for row in ("", "-open", "-input"))
     assert first == replace(ours, model=replace(ours.model, open_layers=1))
     assert (seeing.model, seeing.gate.kind) == (ours.model, "input")
     for row, kind in zip(rows, kinds, strict=True):  # captured updates need batches of one length
         config = RECIPES[f"lra-{task}{row}"]()
-        captured = kind in ("sugru", "gru", "mingru")
+        captured = kind not in ("transformer", "s4d")
         assert config.train.cuda_graph == getattr(config.task, "one_length", captured) == captured
         assert config.train.compile == (kind == "sugru")
 

@@ -228,13 +228,46 @@ class Convolution(nn.Module):
     def _sums(self, seen: Tensor) -> Tensor:
         """Of all steps but the first ones, which are there for those after them."""
         kept = len(self.taps)
-        sums, taps = seen[kept:], self.taps.to(seen.dtype)
+        now, taps = seen[kept:], self.taps.to(seen.dtype)
+        if kept >= LONG:
+            return now + (_banded if len(now) > kept else _windowed)(seen, taps)
         for back in range(1, kept + 1):
-            sums = sums + taps[kept - back] * seen[kept - back : len(seen) - back]
-        return sums
+            now = now + taps[kept - back] * seen[kept - back : len(seen) - back]
+        return now
 
     def extra_repr(self) -> str:
         return f"taps={len(self.taps) + 1}"
+
+
+LONG = 9
+"""From so many earlier steps on a convolution is one of matrices: the sum of many terms in half
+precision rounds at each, and its gradient reads all steps once for each."""
+
+
+def _windowed(seen: Tensor, taps: Tensor) -> Tensor:
+    """Earlier steps, summed window by window, for a few steps."""
+    return torch.einsum("tbck,kc->tbc", seen[:-1].unfold(0, len(taps), 1), taps)
+
+
+def _banded(seen: Tensor, taps: Tensor) -> Tensor:
+    """Earlier steps, summed in chunks at least as long as the taps reach: feature by feature a band
+    matrix times the chunk itself, plus one times the chunk before."""
+    kept, (_, batch, width) = len(taps), seen.shape
+    size = -(-kept // 16) * 16  # as tensor cores like it
+    steps = len(seen) - kept
+    chunks = -(-steps // size)
+    seen = functional.pad(seen, (0, 0, 0, 0, size - kept, chunks * size - steps))
+    seen = seen.view(chunks + 1, size, batch, width).permute(3, 0, 2, 1).contiguous()
+
+    # Rows of three sizes, all alike, are each moved by one more when read as rows of one less.
+    # (Indices would need atomic sums in their gradient.)
+    lags = functional.pad(taps.flip(0).t(), (1, 3 * size - kept - 1)).roll(-size, 1)
+    rows = lags.unsqueeze(1).expand(width, 2 * size, 3 * size).reshape(width, -1)
+    bands = rows[:, : 2 * size * (3 * size - 1)].view(width, 2 * size, -1)[..., :size]
+
+    before, now = (part.flatten(1, 2) for part in (seen[:, :-1], seen[:, 1:]))
+    sums = torch.baddbmm(before @ bands[:, :size], now, bands[:, size:])
+    return sums.view(width, chunks, batch, size).permute(1, 3, 2, 0).flatten(0, 1)[:steps]
 
 
 def mixed(

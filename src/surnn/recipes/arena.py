@@ -1,9 +1,9 @@
 """Long Range Arena: Table 2, five tasks by what stands in the blocks.
 
-Six causal layers of 256, as the paper has it; those of Image have convolutions before them and drop
-whole blocks, as of sCIFAR. The rows from the literature see the whole sequence
-(Transformer, the later S4); those beside ours here are causal too. GRUs and minGRUs have as many
-parameters as ours, and so a smaller, dense state. ``lra-X-s4d`` has the sizes, batches, epochs and
+Six causal layers of 256, as the paper has it; those of images have convolutions before them, as of
+sCIFAR. The rows from the literature see the whole sequence (Transformer, the later S4); those
+beside ours here are causal too. GRUs, LSTMs and minGRUs have as many parameters as ours, and so a
+smaller, dense state. ``lra-X-s4d`` has the sizes, batches, epochs and
 rates of S4's first release (its dynamics at 1e-3 at most, without decay), but diagonal dynamics,
 and the cosine of all runs here in place of its plateaus.
 
@@ -22,6 +22,7 @@ from .base import (
     NATURAL,
     NEAR,
     SELECTIVE,
+    TWO_ROWS,
     Shorten,
     add,
     as_many,
@@ -37,7 +38,7 @@ from .base import (
 
 TABLE = "Table 2"
 Row = Literal[
-    "binary", "sigmoid", "transformer", "s4d", "open", "input", "frozen", "gru", "mingru"
+    "binary", "sigmoid", "transformer", "s4d", "open", "input", "frozen", "gru", "lstm", "mingru"
 ]  # fmt: skip
 
 
@@ -93,7 +94,7 @@ TASKS = {
         "pathfinder", "Whether two dots are on one line", 160_000, 256, 200,
         (0.8492, 0.7345, 0.7140, 0.9420),
         {"layers": 6, "width": 256, "dropout": 0.1, "pool": "last"}, (0.004, 0.0, 100, 200),
-        shorten=with_task(images=40_000),
+        model={"convolution": TWO_ROWS}, shorten=with_task(images=40_000),
     ),
 }  # fmt: skip
 
@@ -159,6 +160,7 @@ ROWS: dict[Row, tuple[str, Callable[[str], RunConfig], str]] = {
     "input": ("", partial(changed, change=seeing), "gates that see the input"),
     "frozen": ("", partial(changed, change=frozen), "rhythms that are not trained"),
     "gru": ("", partial(other, kind="gru"), f"GRUs, {in_words('gru')}"),
+    "lstm": ("", partial(other, kind="lstm"), f"LSTMs, {in_words('lstm')}"),
     "mingru": ("", partial(other, kind="mingru"), f"minGRUs, {in_words('mingru')}"),
 }
 for _name, _arena in TASKS.items():
