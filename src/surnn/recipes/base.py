@@ -89,7 +89,7 @@ are dropped step by step a recurrence takes the mean."""
 TWO_ROWS = 65
 """Taps of convolutions in which a pixel meets those of the two rows above it, of 32 each."""
 
-NATURAL: dict[str, Any] = {"drop_path": 0.1, "convolution": TWO_ROWS, **DROPPED}
+NATURAL: dict[str, Any] = {"drop_path": 0.2, "convolution": TWO_ROWS, **DROPPED}
 """Of natural images: besides, whole blocks are dropped, and neighbouring pixels meet. (Clocks alone
 do not treat an edge alike wherever it is.)"""
 
@@ -133,9 +133,11 @@ def at_once(config: RunConfig) -> RunConfig:
 
 
 def frozen(config: RunConfig) -> RunConfig:
-    """The same with the rhythms it began with."""
+    """The same with rhythms that stay as they are, at the rate that others are pulled to."""
     surrogate = {"surrogate": GateConfig.surrogate, "slope": GateConfig.slope}  # nothing is learned
-    return replace(config, gate=replace(config.gate, frozen=True, **surrogate))
+    rate = config.gate.rate if config.gate.target_rate is None else config.gate.target_rate
+    gate = replace(config.gate, frozen=True, rate=rate, target_rate=None, **surrogate)
+    return replace(config, gate=gate, train=replace(config.train, rate_penalty=0.0))
 
 
 def sigmoid(config: RunConfig) -> RunConfig:
@@ -146,5 +148,6 @@ def sigmoid(config: RunConfig) -> RunConfig:
 
 def transformer(config: RunConfig) -> RunConfig:
     """The same with attention and feed-forward networks; slower to warm up."""
+    config = config.beside("transformer")
     train = replace(config.train, learning_rate=min(config.train.learning_rate, 1e-3), warmup=1000)
-    return replace(config.beside("transformer"), train=train)
+    return replace(config, train=train)

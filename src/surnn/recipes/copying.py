@@ -85,10 +85,7 @@ def copying_5000_chrono() -> RunConfig:
 @recipe()
 def copying_5000_frozen() -> RunConfig:
     """SuGRU with rhythms that are not trained, as seldom from the start."""
-    config = each_unit(5000, 5000)
-    gate = replace(config.gate, rate=config.gate.target_rate, target_rate=None)
-    train = replace(config.train, rate_penalty=0.0)
-    return frozen(replace(config, gate=gate, train=train))
+    return frozen(each_unit(5000, 5000))
 
 
 @recipe("Figure A3, text", "suGRU", 0.8531)
