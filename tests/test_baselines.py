@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from surnn.baselines import Attention, DiagonalSSM, MinGRU, TorchRecurrent
+from surnn.baselines import Attention, DiagonalSSM, LinearMap, MinGRU, TorchRecurrent
 from surnn.baselines.attention import rotate
 from surnn.layers import SuGRU, SuLSTM, SuRNN
 
@@ -17,6 +17,7 @@ MIXERS = {
     "lstm": lambda: TorchRecurrent("lstm", WIDTH, WIDTH),
     "rnn": lambda: TorchRecurrent("rnn", WIDTH, WIDTH),
     "mingru": lambda: MinGRU(WIDTH, WIDTH),
+    "linear": lambda: LinearMap(WIDTH, WIDTH),
     "s4d": lambda: DiagonalSSM(WIDTH, 4),
     "attention": lambda: Attention(WIDTH, 2),
     "attention, window": lambda: Attention(WIDTH, 2, window=5),

@@ -126,6 +126,21 @@ def test_others_have_as_many_parameters_and_say_how_large_their_state_is(name):
     assert first.hidden_size == 512
 
 
+@pytest.mark.parametrize("ours", ["smnist", "psmnist", "scifar"])
+def test_the_control_without_memory_has_as_many_parameters(ours):
+    assert parameters(f"{ours}-linear") == pytest.approx(parameters(ours), rel=0.08)
+    beside, config = RECIPES[f"{ours}-linear"](), RECIPES[ours]()
+    assert (beside.task, beside.model.convolution) == (config.task, config.model.convolution)
+    assert "480 wide" in RECIPES[f"{ours}-linear"].about
+
+
+def test_rhythms_that_are_not_trained_are_open_as_often_as_others_are_pulled_to():
+    frozen, ours = RECIPES["scifar-frozen"](), RECIPES["scifar"]()
+    assert frozen.gate.rate == ours.gate.target_rate == 0.2
+    assert frozen.gate.target_rate is None
+    assert (frozen.gate.frozen, frozen.train.rate_penalty) == (True, 0.0)
+
+
 def test_of_selective_copy_all_have_a_state_of_256():
     (first, *_) = build(RECIPES["selective-copy"]()).selective_layers()
     assert first.hidden_size == 256

@@ -10,9 +10,8 @@ GateKind = Literal[
     "rhythm", "warped", "spline", "spectral", "input", "ssm", "open", "every_n",
     "cycles", "fixed_rhythm", "fixed_random", "threshold", "table",
 ]  # fmt: skip
-ModelKind = Literal[
-    "sugru", "sulstm", "surnn", "susnn", "gru", "lstm", "rnn", "transformer", "s4d", "mingru"
-]
+ModelKind = Literal["sugru", "sulstm", "surnn", "susnn", "gru", "lstm", "rnn", "transformer",
+                    "s4d", "mingru", "linear"]  # fmt: skip
 OURS: tuple[ModelKind, ...] = ("sugru", "sulstm", "surnn", "susnn")
 HEAD_SIZE = 16
 """Units of a block of the recurrence, unless chosen."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .baselines import Attention, DiagonalSSM, MinGRU, TorchRecurrent
+from .baselines import Attention, DiagonalSSM, LinearMap, MinGRU, TorchRecurrent
 from .blocks import Alone, Convolution, FeedForward, Norm, Residual, Stacked
 from .config import OURS, GateConfig, ModelConfig
 from .gates import GATES, AlwaysOpen, Gate
@@ -289,6 +289,8 @@ def make_mixer(
         return TorchRecurrent(model.kind, features, width, chrono, model.half_state)
     if model.kind == "mingru":
         return MinGRU(features, width)
+    if model.kind == "linear":
+        return LinearMap(features, width)
     if features != width:
         raise ValueError(
             f"{model.kind} keeps the width of its input, {features}, and {width} is wanted; use "

@@ -6,6 +6,7 @@ Each is a *mixer*: [B, T, width] in, [B, T, width] out, causal. Those that can s
 """
 
 from .attention import Attention as Attention
+from .linear import LinearMap as LinearMap
 from .mingru import MinGRU as MinGRU
 from .recurrent import TorchRecurrent as TorchRecurrent
 from .ssm import DiagonalSSM as DiagonalSSM

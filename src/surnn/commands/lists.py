@@ -25,6 +25,7 @@ MODELS = {
     "gru": "torch's nn.GRU (cuDNN)", "lstm": "torch's nn.LSTM (cuDNN)", "rnn": "torch's nn.RNN",
     "transformer": "causal attention with rotary positions",
     "s4d": "diagonal state-space layer", "mingru": "GRU whose gates do not read the state",
+    "linear": "each step by itself: a control without memory",
 }  # fmt: skip
 
 

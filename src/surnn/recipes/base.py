@@ -93,7 +93,7 @@ NATURAL: dict[str, Any] = {"drop_path": 0.2, "convolution": TWO_ROWS, **DROPPED}
 """Of natural images: besides, whole blocks are dropped, and neighbouring pixels meet. (Clocks alone
 do not treat an edge alike wherever it is.)"""
 
-AS_MANY: dict[ModelKind, int] = {"gru": 288, "lstm": 256, "mingru": 400}
+AS_MANY: dict[ModelKind, int] = {"gru": 288, "lstm": 256, "mingru": 400, "linear": 480}
 """Widths at which blocks with these in them have as many parameters as ours of 256 around a state
 of 512 (within 8 %). Theirs are dense, ours in heads: a state of the same size would have a GRU
 three times the parameters."""
@@ -123,6 +123,8 @@ def as_many(config: RunConfig, kind: ModelKind) -> RunConfig:
 
 def in_words(kind: ModelKind) -> str:
     """What stands beside ours then."""
+    if kind == "linear":
+        return f"as many parameters, {AS_MANY[kind]} wide"
     half = " in bfloat16" if kind in IN_CUDNN else ""
     return f"as many parameters, a state of {AS_MANY[kind]}{half} to our 512"
 

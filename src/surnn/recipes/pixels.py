@@ -32,7 +32,7 @@ from .base import (
 )
 
 TABLE = "Table 5"
-Beside = Literal["gru", "lstm", "transformer", "s4d", "mingru", "frozen", "sigmoid"]
+Beside = Literal["gru", "lstm", "transformer", "s4d", "mingru", "linear", "frozen", "sigmoid"]
 
 
 def digits(task: SequentialMnist, **model: Any) -> RunConfig:
@@ -109,6 +109,7 @@ ROWS: dict[Beside, tuple[str, str]] = {
     "s4d": ("LSSL", "Diagonal state-space layers in blocks as wide."),
     "gru": ("", f"GRUs, {in_words('gru')}."),
     "mingru": ("", f"minGRUs, {in_words('mingru')}."),
+    "linear": ("", f"No recurrence, but maps of each step, {in_words('linear')}."),
     "frozen": ("", "SuGRU with rhythms that are not trained."),
     "sigmoid": ("", "SuGRU with gates that are sigmoids."),
 }

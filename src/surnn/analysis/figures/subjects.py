@@ -20,6 +20,7 @@ from ..recording import LayerRecord, Recording, Unfit, record
 KINDS = {
     "sugru": "SuGRU", "sulstm": "SuLSTM", "surnn": "SuRNN", "susnn": "SuSNN", "gru": "GRU",
     "lstm": "LSTM", "rnn": "RNN", "mingru": "minGRU", "s4d": "S4D", "transformer": "Transformer",
+    "linear": "without memory",
 }  # fmt: skip
 
 
