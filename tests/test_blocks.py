@@ -57,7 +57,7 @@ def long_sums(block, x):
     return functional.conv1d(padded, taps, groups=len(taps)).permute(2, 0, 1)
 
 
-@pytest.mark.parametrize("steps", [1, 15, 16, 17, 70])
+@pytest.mark.parametrize("steps", [1, 8, 9, 16, 17, 70])
 @pytest.mark.parametrize("taps", [LONG, LONG + 1, 17, 34])
 def test_a_long_convolution_is_one_of_matrices(taps, steps):
     """In values and gradients what torch's is, for sequences shorter and longer than its taps."""
@@ -78,7 +78,7 @@ def test_a_long_convolution_in_parts_and_steps():
     """From a state, of uneven parts, some of them shorter than its taps."""
     block, x = Convolution(5, 20), torch.randn(90, 2, 5)
     wanted, state, parts = long_sums(block, x).float(), block.init_state(2), []
-    for part in x[:89].split([40, 3, 46]):
+    for part in x[:89].split([40, 3, 0, 46]):
         y, state = block(part, None, state)
         parts.append(y)
     y, state = block.step(x[89], state)
@@ -86,7 +86,21 @@ def test_a_long_convolution_in_parts_and_steps():
     assert torch.equal(state, x[-19:].transpose(0, 1))
 
 
-def test_a_long_convolution_rounds_once_in_half_precision():
+@pytest.mark.parametrize("given", ["no state", "a state"])
+def test_what_is_past_a_length_is_no_part_of_a_long_convolution(given):
+    block, x, lengths = Convolution(3, 20), torch.randn(60, 2, 3), torch.tensor([60, 7])
+    clean = block(x[:7, 1:])
+    state = None if given == "no state" else block.init_state(2)
+    x[7:, 1] = float("nan")
+    found = block(x, lengths, state)
+    y = found if state is None else found[0]
+    assert y[:, 0].isfinite().all()
+    torch.testing.assert_close(y[:7, 1:], clean)
+    if state is not None:
+        assert torch.equal(found[1][1], functional.pad(x[:7, 1], (0, 0, 12, 0)))
+
+
+def test_a_long_convolution_does_not_round_at_every_tap():
     """And passes on the present step in the precision that it came in."""
     block, x = Convolution(4, 65), torch.randn(200, 2, 4)
     wanted = long_sums(block, x)

@@ -131,7 +131,8 @@ def test_pt2_computes_exactly_what_the_model_does(name, tmp_path):
         {"kind": "mingru", "gate": PLAIN, "pool": "mean"}, {"kind": "sulstm", "norm": "batch"},
         {"block": "stack", "gate": GateConfig("ssm", source="input", modes=3)},
         {"kind": "susnn", "block": "stack", "widths": (8, 16)},
-        {"kind": "sulstm", "convolution": 3},
+        {"kind": "sulstm", "convolution": 3}, {"convolution": 12},
+        {"kind": "linear", "gate": PLAIN, "pool": "mean"},
     ],
 )  # fmt: skip
 def test_a_state_by_name_is_the_models_own(options):

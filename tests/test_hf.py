@@ -27,6 +27,8 @@ MODELS = {
     "input": {},
     "lstm cell": {"kind": "sulstm"},
     "convolved": {"convolution": 4},
+    "far convolved": {"convolution": 12},
+    "linear": {"kind": "linear"},
     "hybrid": {"attention_every": 2, "attention_heads": 2},
     "window": {"attention_every": 1, "attention_heads": 2, "window": 4},
     "gru": {"kind": "gru"},
@@ -38,7 +40,7 @@ MODELS = {
 def build(kind: str = "clock"):
     torch.manual_seed(0)
     gate = {"kind": "input", "source": "layer"} if kind == "input" else {"rate": 0.5}
-    gate = {} if kind in ("gru", "mingru", "transformer") else gate
+    gate = {} if kind in ("gru", "mingru", "linear", "transformer") else gate
     options = {"layers": 2, "width": 32, "tied_embedding": True, **MODELS[kind]}
     config = hf.SuRNNConfig(50, 30, options, gate, pad_token_id=0, eos_token_id=49)
     model = hf.SuRNNForCausalLM(config).eval()

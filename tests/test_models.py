@@ -85,7 +85,7 @@ def test_stream_equals_sequence(kind, pool, norm):
         {"attention_every": 2, "attention_heads": 2},
         {"attention_every": 1, "block": "feedforward", "prenorm": False, "window": 3},
         {"convolution": 4},
-        {"convolution": 9, "kind": "lstm", "block": "feedforward"},
+        {"convolution": 12, "kind": "lstm", "block": "feedforward"},
         {"convolution": 2, "attention_every": 1, "attention_heads": 2},
     ],
     ids=str,
@@ -94,9 +94,10 @@ def test_every_block_streams(options, pool):
     assert_streams(build(given=Values(3), pool=pool, **options).eval(), steps=6)
 
 
+@pytest.mark.parametrize("convolution", [1, 12])
 @pytest.mark.parametrize("kind", KINDS)
-def test_models_are_causal(kind):
-    model = build(kind=kind, wanted=Output(5, "step")).eval()
+def test_models_are_causal(kind, convolution):
+    model = build(kind=kind, wanted=Output(5, "step"), convolution=convolution).eval()
     x = torch.randint(0, 7, (2, 20))
     y = model(x)
     x[:, 11:] = (x[:, 11:] + 1) % 7

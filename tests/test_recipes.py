@@ -108,7 +108,7 @@ BESIDE = [
     *(f"{task}-{kind}" for task in ("smnist", "psmnist", "scifar")
       for kind in ("gru", "lstm", "mingru")),
     *(f"lra-{task}-{kind}" for task in ("listops", "text", "retrieval", "image", "pathfinder")
-      for kind in ("gru", "mingru")),
+      for kind in ("gru", "lstm", "mingru")),
 ]  # fmt: skip
 
 
@@ -126,12 +126,30 @@ def test_others_have_as_many_parameters_and_say_how_large_their_state_is(name):
     assert first.hidden_size == 512
 
 
-@pytest.mark.parametrize("ours", ["smnist", "psmnist", "scifar"])
-def test_the_control_without_memory_has_as_many_parameters(ours):
+@pytest.mark.parametrize("ours", ["scifar", "lra-image"])
+def test_the_control_without_memory_sees_all_pixels(ours):
+    """By as many parameters, in the same convolutions and a mean over steps."""
     assert parameters(f"{ours}-linear") == pytest.approx(parameters(ours), rel=0.08)
     beside, config = RECIPES[f"{ours}-linear"](), RECIPES[ours]()
     assert (beside.task, beside.model.convolution) == (config.task, config.model.convolution)
     assert "480 wide" in RECIPES[f"{ours}-linear"].about
+    task = beside.task
+    model = SequenceModel(beside.model, beside.gate, task.input, task.output, task.steps)
+    x = torch.randn(1, task.steps, task.input.features, requires_grad=True)
+    model(x).square().sum().backward()
+    assert x.grad.ne(0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "row"), [("smnist", 28), ("scifar", 64), ("lra-image", 64), ("lra-pathfinder", 64)]
+)
+def test_pixels_meet_those_above_them(name, row):
+    assert RECIPES[name]().model.convolution > row
+
+
+def test_no_rate_is_asked_of_sigmoids():
+    config = RECIPES["scifar-sigmoid"]()
+    assert (config.gate.target_rate, config.train.rate_penalty) == (None, 0.0)
 
 
 def test_rhythms_that_are_not_trained_are_open_as_often_as_others_are_pulled_to():

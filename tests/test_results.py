@@ -323,6 +323,9 @@ def test_headlines_are_of_records_and_leave_the_rest_alone(tmp_path):
     speech = next(line for line in made.splitlines() if line.startswith("| spoken digits"))
     assert speech.count("**") == 2  # of the better one
     assert "| **99.56" in speech
+    text = next(line for line in made.splitlines() if line.startswith("| ... Text"))
+    assert "**" not in text  # nothing to be better than
+    assert text.endswith("|  |  | 64.42 |")  # of clocks alone
     assert made.endswith(f"\n{end}\nb\n")
     assert "old" not in made
     with pytest.raises(SystemExit, match="must have the lines"):

@@ -189,7 +189,9 @@ class FeedForward(Around):
 class Convolution(nn.Module):
     """Each feature plus its own values of the last few steps, weighted.
 
-    Neighbouring steps meet there however seldom the layers after it update.
+    Neighbouring steps meet there however seldom the layers after it update. Long ones (see LONG)
+    are products with band matrices of about 6 · width · taps² numbers. In these NaN and infinity
+    also reach some steps *before* their own, for there they are multiplied by 0.
 
     Args:
         width: features.
@@ -206,6 +208,8 @@ class Convolution(nn.Module):
         """[T, B, width]; from a state [B, taps - 1, width], the latest inputs, also the one after,
         of each sequence after its ``lengths``."""
         kept = len(self.taps)
+        if lengths is not None and kept >= LONG:  # in bands, NaN in the padding would matter
+            x = x.where(step_mask(len(x), lengths).unsqueeze(-1), 0.0)
         if state is None:
             return self._sums(functional.pad(x, (0, 0, 0, 0, kept, 0)))
         seen = torch.cat((state.to(x.dtype).transpose(0, 1), x))
@@ -229,8 +233,8 @@ class Convolution(nn.Module):
         """Of all steps but the first ones, which are there for those after them."""
         kept = len(self.taps)
         now, taps = seen[kept:], self.taps.to(seen.dtype)
-        if kept >= LONG:
-            return now + (_banded if len(now) > kept else _windowed)(seen, taps)
+        if kept >= LONG and len(now):
+            return now + (_banded if len(now) >= LONG else _windowed)(seen, taps)
         for back in range(1, kept + 1):
             now = now + taps[kept - back] * seen[kept - back : len(seen) - back]
         return now
@@ -241,7 +245,8 @@ class Convolution(nn.Module):
 
 LONG = 9
 """From so many earlier steps on a convolution is one of matrices: the sum of many terms in half
-precision rounds at each, and its gradient reads all steps once for each."""
+precision rounds at each, and its gradient reads all steps once for each. For fewer steps than that
+the matrices are not worth making."""
 
 
 def _windowed(seen: Tensor, taps: Tensor) -> Tensor:

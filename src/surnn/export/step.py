@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..baselines import DiagonalSSM, MinGRU, TorchRecurrent
+from ..baselines import DiagonalSSM, LinearMap, MinGRU, TorchRecurrent
 from ..blocks import Convolution
 from ..layers import SelectiveLayer
 from ..models import Selective, SequenceModel, StreamState
@@ -139,6 +139,8 @@ def memory_of(mixer: nn.Module, first: int) -> Memory:
         )  # fmt: skip
     if isinstance(mixer, MinGRU):
         return Memory(1, (f"h_{first}",), lambda h: [h], lambda tensors, t: tensors[0])
+    if isinstance(mixer, LinearMap):
+        return Memory(1, (), lambda nothing: [], lambda tensors, t: t.new_zeros(len(t), 0))
     if isinstance(mixer, DiagonalSSM):  # real and imaginary parts are the last dimension
         return Memory(
             1, (f"s_{first}",),

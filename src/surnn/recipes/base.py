@@ -87,11 +87,11 @@ DROPPED: dict[str, Any] = {"dropout": 0.2, "tied_dropout": True}
 are dropped step by step a recurrence takes the mean."""
 
 TWO_ROWS = 65
-"""Taps of convolutions in which a pixel meets those of the two rows above it, of 32 each."""
+"""Taps of convolutions in which a pixel meets those before it up to the one two rows above, rows
+being of 32."""
 
 NATURAL: dict[str, Any] = {"drop_path": 0.2, "convolution": TWO_ROWS, **DROPPED}
-"""Of natural images: besides, whole blocks are dropped, and neighbouring pixels meet. (Clocks alone
-do not treat an edge alike wherever it is.)"""
+"""Of natural images: besides, whole blocks are dropped, and neighbouring pixels meet."""
 
 AS_MANY: dict[ModelKind, int] = {"gru": 288, "lstm": 256, "mingru": 400, "linear": 480}
 """Widths at which blocks with these in them have as many parameters as ours of 256 around a state
@@ -123,8 +123,6 @@ def as_many(config: RunConfig, kind: ModelKind) -> RunConfig:
 
 def in_words(kind: ModelKind) -> str:
     """What stands beside ours then."""
-    if kind == "linear":
-        return f"as many parameters, {AS_MANY[kind]} wide"
     half = " in bfloat16" if kind in IN_CUDNN else ""
     return f"as many parameters, a state of {AS_MANY[kind]}{half} to our 512"
 
@@ -143,9 +141,9 @@ def frozen(config: RunConfig) -> RunConfig:
 
 
 def sigmoid(config: RunConfig) -> RunConfig:
-    """The same with g = σ(a), which neither opens nor closes."""
-    gate = replace(config.gate, mode="soft", surrogate="sigmoid", slope=1.0)
-    return replace(config, gate=gate)
+    """The same with g = σ(a), which neither opens nor closes, so that no rate is asked for."""
+    gate = replace(config.gate, mode="soft", surrogate="sigmoid", slope=1.0, target_rate=None)
+    return replace(config, gate=gate, train=replace(config.train, rate_penalty=0.0))
 
 
 def transformer(config: RunConfig) -> RunConfig:
