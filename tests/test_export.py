@@ -91,6 +91,9 @@ MODELS = {
         kind="gru", gate=PLAIN, norm="batch", prenorm=False, glu="silu", layers=1
     ),
     "S4D": lambda: model_of(kind="s4d", gate=PLAIN, state=4, glu="none", layers=1),
+    "no memory but a long convolution": lambda: model_of(
+        kind="linear", gate=PLAIN, convolution=12, layers=1
+    ),
 }
 EXACTLY = ("gru", "residual, tokens, mean, alif")
 
@@ -131,8 +134,7 @@ def test_pt2_computes_exactly_what_the_model_does(name, tmp_path):
         {"kind": "mingru", "gate": PLAIN, "pool": "mean"}, {"kind": "sulstm", "norm": "batch"},
         {"block": "stack", "gate": GateConfig("ssm", source="input", modes=3)},
         {"kind": "susnn", "block": "stack", "widths": (8, 16)},
-        {"kind": "sulstm", "convolution": 3}, {"convolution": 12},
-        {"kind": "linear", "gate": PLAIN, "pool": "mean"},
+        {"kind": "sulstm", "convolution": 3}, {"kind": "linear", "gate": PLAIN, "pool": "mean"},
     ],
 )  # fmt: skip
 def test_a_state_by_name_is_the_models_own(options):

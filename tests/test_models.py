@@ -91,7 +91,7 @@ def test_stream_equals_sequence(kind, pool, norm):
     ids=str,
 )
 def test_every_block_streams(options, pool):
-    assert_streams(build(given=Values(3), pool=pool, **options).eval(), steps=6)
+    assert_streams(build(given=Values(3), pool=pool, **options).eval(), steps=12)
 
 
 @pytest.mark.parametrize("convolution", [1, 12])

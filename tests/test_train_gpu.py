@@ -83,7 +83,12 @@ def test_a_captured_run_is_the_run(tmp_path, changes):
 
 @pytest.mark.parametrize(
     "model",
-    [{}, {"convolution": 4}, {"attention_every": 1, "attention_heads": 2, "window": 9}],
+    [
+        {},
+        {"convolution": 4},
+        {"convolution": 12},
+        {"attention_every": 1, "attention_heads": 2, "window": 9},
+    ],
     ids=str,
 )
 def test_a_captured_run_carries_its_state(tmp_path, model):

@@ -246,7 +246,7 @@ class Convolution(nn.Module):
 LONG = 9
 """From so many earlier steps on a convolution is one of matrices: the sum of many terms in half
 precision rounds at each, and its gradient reads all steps once for each. For fewer steps than that
-the matrices are not worth making."""
+the matrices are not worth making. ``benchmarks/convolution.py`` has it beside other ways."""
 
 
 def _windowed(seen: Tensor, taps: Tensor) -> Tensor:

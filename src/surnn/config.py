@@ -137,7 +137,8 @@ class ModelConfig:
     input_dropout: float = 0.0
     """Share of steps whose input is dropped, all its features together."""
     convolution: int = 1
-    """Steps, with the present one, summed before each layer's block; their square costs memory."""
+    """Steps, the present one included, that are summed before each layer's block; 1 is none. From
+    ten on its memory grows with their square."""
     attention_every: int | None = None
     """A hybrid: causal attention, with a norm and a residual of its own, after so many blocks."""
     attention_heads: int | None = None

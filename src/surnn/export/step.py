@@ -140,7 +140,7 @@ def memory_of(mixer: nn.Module, first: int) -> Memory:
     if isinstance(mixer, MinGRU):
         return Memory(1, (f"h_{first}",), lambda h: [h], lambda tensors, t: tensors[0])
     if isinstance(mixer, LinearMap):
-        return Memory(1, (), lambda nothing: [], lambda tensors, t: t.new_zeros(len(t), 0))
+        return Memory(1, (), lambda nothing: [], lambda tensors, t: t.new_zeros(t.shape[0], 0))
     if isinstance(mixer, DiagonalSSM):  # real and imaginary parts are the last dimension
         return Memory(
             1, (f"s_{first}",),

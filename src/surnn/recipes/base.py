@@ -93,6 +93,9 @@ being of 32."""
 NATURAL: dict[str, Any] = {"drop_path": 0.2, "convolution": TWO_ROWS, **DROPPED}
 """Of natural images: besides, whole blocks are dropped, and neighbouring pixels meet."""
 
+SMOOTHED: dict[str, Any] = {"learning_rate": 2e-3, "weight_decay": 0.1, "label_smoothing": 0.1}
+"""How these are trained."""
+
 AS_MANY: dict[ModelKind, int] = {"gru": 288, "lstm": 256, "mingru": 400, "linear": 480}
 """Widths at which blocks with these in them have as many parameters as ours of 256 around a state
 of 512 (within 8 %). Theirs are dense, ours in heads: a state of the same size would have a GRU

@@ -23,6 +23,7 @@ from .base import (
     DROPPED,
     NATURAL,
     NEAR,
+    SMOOTHED,
     WIDE,
     add,
     as_many,
@@ -67,7 +68,7 @@ def psmnist_torch0() -> RunConfig:
 def scifar() -> RunConfig:
     """Sequential CIFAR-10 in colour, crops and flips, six layers, updates at a fifth of steps."""
     model = replace(WIDE, layers=6, pool="mean", **NATURAL)
-    train = epochs(200, 45_000, 128, weight_decay=0.1, label_smoothing=0.1, rate_penalty=0.1)
+    train = epochs(200, 45_000, 128, rate_penalty=0.1, **SMOOTHED)
     gate = replace(NEAR, target_rate=0.2)
     return at_once(RunConfig(SequentialCifar(augment="crop_flip"), model, gate, train))
 
