@@ -13,7 +13,7 @@ from .base import Recipe as Recipe
 
 IN_ORDER = (
     "copying", "arena", "selective_copy", "language", "pixels", "stepwise", "mackey_glass",
-    "beyond",
+    "beyond", "races",
 )  # fmt: skip
 for _module in IN_ORDER:  # each enters its recipes
     import_module(f".{_module}", __name__)
