@@ -221,6 +221,15 @@ def test_curves_by_the_clock(tmp_path):
     assert analysis.seconds_to(falling, 0.04, higher_is_better=False) == 75.0
 
 
+def test_validations_are_no_part_of_the_time_that_training_took(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", config_to_dict(CONFIG))
+    for step, seconds in ((10, 60.5), (20, 75.0), (30, 90.0)):
+        folder.log(kind="valid", step=step, accuracy=step / 100, seconds=seconds, took=5.0)
+        folder.log(kind="train", step=step + 1, loss=1.0, seconds=seconds + 6)
+    curve = analysis.timed_curve(tmp_path / "run", "accuracy")
+    assert curve.seconds.tolist() == [60.5, 70.0, 80.0]
+
+
 def test_a_band_is_of_the_updates_that_all_curves_have():
     one = analysis.Curve(torch.tensor([1, 2, 3]), torch.tensor([1.0, 2.0, 3.0]).double())
     two = analysis.Curve(torch.tensor([2, 3, 4]), torch.tensor([4.0, 5.0, 6.0]).double())

@@ -300,3 +300,19 @@ def test_learned_rhythms_of_spiking_neurons_are_pulled_back_and_learn_slowly():
         assert config.gate.target_rate == config.gate.rate
         assert config.train.rate_penalty > 0
         assert config.train.gate_learning_rate == pytest.approx(config.train.learning_rate / 10)
+
+
+@pytest.mark.parametrize("task", ["psmnist", "scifar", "text"])
+def test_only_the_layer_differs_in_a_race(task):
+    ours, gru, lstm = (RECIPES[f"race-{task}{end}"]() for end in ("", "-gru", "-lstm"))
+    assert [c.model.kind for c in (ours, gru, lstm)] == ["sugru", "gru", "lstm"]
+    assert gru.task == lstm.task == ours.task
+    assert gru.train == lstm.train
+    timed = {"minutes": gru.train.minutes, "evaluate_every": gru.train.evaluate_every}
+    assert replace(ours.train, **timed, rate_penalty=0.0) == replace(gru.train, rate_penalty=0.0)
+    assert (ours.train.compile, ours.train.cuda_graph) == (False, True)
+    assert gru.model.half_state
+    assert lstm.model.half_state
+    around = ("layers", "norm", "glu", "dropout", "tied_dropout", "drop_path", "convolution", "pool")
+    for name in around:
+        assert getattr(ours.model, name) == getattr(gru.model, name) == getattr(lstm.model, name)

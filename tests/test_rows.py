@@ -141,7 +141,9 @@ def test_a_plan_goes_on_with_what_it_began(tmp_path):
     RunFolder.create(tmp_path / "long", config)
     _, long = rows.read_plan(PLAN)
     resume, test = (words[3:] for words in rows.commands(long, tmp_path, ["--data", "d"]))
-    assert resume == ["resume", f"{tmp_path}/long", "--data", "d"]
+    trained = [word for word in long.flags if word not in ("--model.width", "32")]
+    assert trained[:2] == ["--train.steps", "100000"]
+    assert resume == ["resume", f"{tmp_path}/long", "--data", "d", *trained]
     assert test == ["eval", f"{tmp_path}/long", "--split", "test", "--data", "d"]
 
 

@@ -112,7 +112,7 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
             raise SystemExit(f"{seed}: nothing is logged of its training; it was too short")
         updates.append(max(line["step"] for line in lines))
         seconds.append(trained[-1]["seconds"])
-        speeds.append(speed(trained))
+        speeds.append(speed(lines))
         memory += [line["peak_memory"] for line in trained if "peak_memory" in line]
     model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
     environments = [RunFolder.open(seed).environment() for seed in seeds]
@@ -210,13 +210,13 @@ def tests(metric: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def speed(trained: list[dict[str, Any]]) -> float | None:
-    """Updates a second: the median between lines of the log, since some lines have an evaluation
-    before them."""
+def speed(lines: list[dict[str, Any]]) -> float | None:
+    """Updates a second: the median between lines of the log without an evaluation between them;
+    None if there was one always."""
     found = [
         (after["step"] - before["step"]) / (after["seconds"] - before["seconds"])
-        for before, after in pairwise(trained)
-        if after["seconds"] > before["seconds"]
+        for before, after in pairwise(lines)
+        if before["kind"] == after["kind"] == "train" and after["seconds"] > before["seconds"]
     ]
     return statistics.median(found) if found else None
 

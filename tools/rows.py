@@ -11,9 +11,9 @@ above it; # begins a comment:
 
 Small models leave a GPU idle, and several at once fill it (start NVIDIA's MPS before, with
 nvidia-cuda-mps-control -d). Runs that are to be timed go alone, with --at-once 1. When the time is
-over those that are left are asked to stop, as by Ctrl-C; the same plan goes on with them, and
-leaves alone what has been tested. At the end it tells what came of each and how to keep it; --pack
-keeps their records in one file, without weights.
+over those that are left are asked to stop, as by Ctrl-C; the same plan goes on with them, with its
+--train. options as they are by then, and leaves alone what has been tested. At the end it tells
+what came of each and how to keep it; --pack keeps their records in one file, without weights.
 """
 
 import argparse
@@ -93,8 +93,19 @@ def commands(run: Run, out: Path, data: list[str]) -> list[list[str]]:
             raise SystemExit(f"{error}; name the run otherwise, or move that away") from error
         if tested is not None:
             return []
-        todo = [["resume", path, *data], test]
+        todo = [["resume", path, *data, *of_training(run.flags)], test]
     return [[*SURNN, *words] for words in (*todo, *([*test, *more] for more in run.tests))]
+
+
+def of_training(flags: list[str]) -> list[str]:
+    """Those that can be others when a run is gone on with."""
+    kept, wanted = [], False
+    for word in flags:
+        if word.startswith("--"):
+            wanted = word.startswith("--train.")
+        if wanted:
+            kept.append(word)
+    return kept
 
 
 def work(runs: list[Run], out: Path, data: list[str], at_once: int, seconds: float) -> None:

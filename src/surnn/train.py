@@ -317,7 +317,8 @@ class Trainer:
             if self._is_better(value):
                 self.best, self.since_best = value, 0
                 self._save_best(value)
-        self._record("valid", found)
+        clock = {"seconds": round(begin - self._begin, 3), "took": round(took, 3)}
+        self._record("valid", {**found, **clock})
         self.reporter.update(self.step, shown)
         return found
 

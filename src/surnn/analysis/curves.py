@@ -41,12 +41,15 @@ class TimedCurve(NamedTuple):
     """A number of a run, against the time that training had taken."""
 
     seconds: Float[Tensor, "N"]
-    """Of all that was done till then: compilation, evaluations, checkpoints."""
+    """Of all that was done till then, compilation and checkpoints too, but no validations."""
     value: Float[Tensor, "N"]
 
 
 def timed_curve(run: str | Path, number: str) -> TimedCurve:
-    """A number of validations, by the clock: between two lines of the log time is a straight line.
+    """A number of validations, by the clock when they began, which stood still in those before.
+
+    Logs of earlier versions do not say either. There, time between two lines of training is a
+    straight line, with validations in it.
 
     Args:
         run: its folder.
@@ -54,8 +57,14 @@ def timed_curve(run: str | Path, number: str) -> TimedCurve:
     """
     clock, found = learning_curve(run, "seconds"), learning_curve(run, number, "valid")
     steps = np.array([0, *clock.step]), np.array([0.0, *clock.value])
-    seconds = np.interp(found.step.numpy(), *steps)
-    return TimedCurve(torch.from_numpy(seconds), found.value)
+    seconds = dict(zip(found.step.tolist(), np.interp(found.step.numpy(), *steps), strict=True))
+    validated = 0.0
+    for line in RunFolder.open(Path(run)).metrics():
+        if line["kind"] == "valid" and "took" in line:
+            seconds[line["step"]] = line["seconds"] - validated
+            validated += line["took"]
+    times = [seconds[step] for step in found.step.tolist()]
+    return TimedCurve(torch.tensor(times, dtype=torch.float64), found.value)
 
 
 def seconds_to(curve: TimedCurve, target: float, higher_is_better: bool = True) -> float | None:
