@@ -1,6 +1,6 @@
 """Recipes: whole, buildable without data, and of the sizes that the protocols state."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -304,15 +304,22 @@ def test_learned_rhythms_of_spiking_neurons_are_pulled_back_and_learn_slowly():
 
 @pytest.mark.parametrize("task", ["psmnist", "scifar", "text"])
 def test_only_the_layer_differs_in_a_race(task):
-    ours, gru, lstm = (RECIPES[f"race-{task}{end}"]() for end in ("", "-gru", "-lstm"))
+    names = [f"race-{task}{end}" for end in ("", "-gru", "-lstm")]
+    ours, gru, lstm = (RECIPES[name]() for name in names)
     assert [c.model.kind for c in (ours, gru, lstm)] == ["sugru", "gru", "lstm"]
     assert gru.task == lstm.task == ours.task
     assert gru.train == lstm.train
-    timed = {"minutes": gru.train.minutes, "evaluate_every": gru.train.evaluate_every}
-    assert replace(ours.train, **timed, rate_penalty=0.0) == replace(gru.train, rate_penalty=0.0)
-    assert (ours.train.compile, ours.train.cuda_graph) == (False, True)
-    assert gru.model.half_state
-    assert lstm.model.half_state
-    around = ("layers", "norm", "glu", "pool", "convolution")
-    for name in (*around, "dropout", "tied_dropout", "drop_path"):
-        assert getattr(ours.model, name) == getattr(gru.model, name) == getattr(lstm.model, name)
+    pace = ("minutes", "steps", "warmup", "evaluate_every")
+    assert replace(
+        ours.train, **{name: getattr(gru.train, name) for name in pace}, rate_penalty=0.0
+    ) == replace(gru.train, rate_penalty=0.0)
+    for config in (ours, gru):
+        assert config.train.warmup == config.train.steps // 20
+        assert 0.5 <= config.train.minutes <= 1
+        assert (config.train.compile, config.train.cuda_graph) == (False, True)
+    own = {"kind", "width", "expand", "half_state", "open_layers"}
+    for field in fields(ours.model):
+        values = {getattr(config.model, field.name) for config in (ours, gru, lstm)}
+        assert (len(values) == 1) or field.name in own
+    sizes = [parameters(name) for name in names]
+    assert max(sizes) < 1.08 * min(sizes)

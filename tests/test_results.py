@@ -31,8 +31,10 @@ def begun_run(path, row, seed=0, flags="", **train):
 
 def finished_run(path, seed, accuracy, steps=50, row="copying-1000"):
     folder = begun_run(path, row, seed, steps=steps)
-    for step, seconds in ((10, 2.0), (20, 3.0), (30, 4.0), (40, 11.0), (50, 12.0)):
+    for step, seconds in ((10, 2.0), (20, 3.0), (30, 10.0), (40, 17.0), (50, 18.0)):
         folder.log(kind="train", step=step, loss=1.0, seconds=seconds, peak_memory=step * 10**8)
+        if step in (20, 30):
+            folder.log(kind="valid", step=step, accuracy=accuracy)
     by_kind = [{"data": 0.8, "delay": 0.1}, {"data": 0.6}]
     metrics = {"accuracy": accuracy, "update_rate": [0.1, 0.3], "update_rate_by_kind": by_kind}
     what = {"split": "test", "checkpoint": "best", "step": 50}
@@ -54,8 +56,8 @@ def test_a_row_is_mean_and_deviation_over_its_seeds(tmp_path, rows):
     record = json.loads((rows / "copying-1000" / "record.json").read_text())
     assert record["test"] == [0.9, 0.92]
     assert record["update_rate"] == pytest.approx(0.2)
-    assert (record["seeds"], record["updates"], record["seconds"]) == ([0, 1], [50] * 2, [12] * 2)
-    assert record["updates_per_second"] == [10] * 2  # but for the evaluation at 40
+    assert (record["seeds"], record["updates"], record["seconds"]) == ([0, 1], [50] * 2, [18] * 2)
+    assert record["updates_per_second"] == [10] * 2  # but for the evaluations
     assert record["peak_memory"] == 5 * 10**9
     kept = rows / "copying-1000" / "seed1" / "metrics.jsonl"
     assert kept.read_text() == (runs[1] / "metrics.jsonl").read_text()
@@ -64,7 +66,7 @@ def test_a_row_is_mean_and_deviation_over_its_seeds(tmp_path, rows):
         "| copying-1000 |  |  | 91.00 ± 1.41 (2 seeds) | 20.0% of steps (data 70.0%, delay 10.0%) |"
         in page
     )
-    assert "| 50 of 3,000 updates, 12 s | 10 | 5.0 GB |" in page
+    assert "| 50 of 3,000 updates, 18 s | 10 | 5.0 GB |" in page
     assert "| copying-1000 | task.delay 7 | 25.00 ± 0.00 (2 seeds) |" in page
 
 
@@ -254,7 +256,7 @@ def test_a_run_that_was_gone_on_with_other_options_says_what_it_began_with(tmp_p
             lines.write(json.dumps({"changes": {"train.minutes": [before, after]}}) + "\n")
     results.add("copying-1000", [run], rows)
     page = results.page(rows)
-    assert "50 of 3,000 updates, 12 s (begun with train.minutes 1) |" in page
+    assert "50 of 3,000 updates, 18 s (begun with train.minutes 1) |" in page
     assert "--train.minutes 2.5" in page
     assert "--train.minutes 1" not in page
 

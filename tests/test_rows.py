@@ -147,6 +147,24 @@ def test_a_plan_goes_on_with_what_it_began(tmp_path):
     assert test == ["eval", f"{tmp_path}/long", "--split", "test", "--data", "d"]
 
 
+def test_only_options_of_training_are_given_again():
+    flags = "--train.no-compile --model.width 32 --train.start runs/a --train.anneal 0.1 0.2"
+    kept = ["--train.no-compile", "--train.anneal", "0.1", "0.2"]
+    assert rows.of_training([*flags.split(), "--gate.rate", "-1"]) == kept
+    assert rows.of_training(["--train.start=runs/a", "--train.lr=1e-3"]) == ["--train.lr=1e-3"]
+
+
+def test_a_finished_run_is_only_tested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (run,) = rows.read_plan(f"copying-100 0 --train.steps 4 {SMALL}")
+    rows.work([run], tmp_path, [], 1, 300.0)
+    assert rows.commands(run, tmp_path, []) == []
+    (tmp_path / run.name / "evaluations.jsonl").unlink()
+    run.flags[1] = "8"
+    ((*_, command, path, _split, split),) = rows.commands(run, tmp_path, [])
+    assert (command, path, split) == ("eval", str(tmp_path / run.name), "test")
+
+
 def test_a_run_that_fails_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("plan").write_text("copying-100 0 --train.no-such-flag 4")

@@ -80,5 +80,5 @@ def same(a: Trainer, b: Trainer) -> bool:
 def record(path: Path) -> list[dict]:
     """What was logged, but for the time and memory it took."""
     lines = RunFolder.open(path).metrics()
-    measured = ("seconds", "peak_memory")
+    measured = ("seconds", "took", "peak_memory")
     return [{k: v for k, v in line.items() if k not in measured} for line in lines]

@@ -22,7 +22,6 @@ import statistics
 import subprocess
 import sys
 from dataclasses import fields
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from surnn.commands.reproduce import configure, with_seed
 from surnn.config import RunConfig
 from surnn.models import SequenceModel
 from surnn.recipes import RECIPES, Recipe
+from surnn.report.curves import speed as paces
 from surnn.runs import RunError, RunFolder, config_from_dict
 
 KEPT = ("config.json", "metrics.jsonl", "evaluations.jsonl", "resumed.jsonl")
@@ -211,13 +211,9 @@ def tests(metric: str, found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def speed(lines: list[dict[str, Any]]) -> float | None:
-    """Updates a second: the median between lines of the log without an evaluation between them;
-    None if there was one always."""
-    found = [
-        (after["step"] - before["step"]) / (after["seconds"] - before["seconds"])
-        for before, after in pairwise(lines)
-        if before["kind"] == after["kind"] == "train" and after["seconds"] > before["seconds"]
-    ]
+    """Updates a second, the median between lines of the log without the evaluations between these;
+    None if there was one always and nothing tells how long it took."""
+    _, found = paces(lines, paused=False)
     return statistics.median(found) if found else None
 
 

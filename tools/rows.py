@@ -29,6 +29,7 @@ from pathlib import Path
 from results import KEPT
 
 from surnn.commands.info import about, summary
+from surnn.commands.standing import standing
 from surnn.recipes import RECIPES
 from surnn.runs import RunError, RunFolder, config_from_dict
 
@@ -88,21 +89,24 @@ def commands(run: Run, out: Path, data: list[str]) -> list[list[str]]:
     todo = [["reproduce", run.recipe, "--train.seed", run.seed, "--out", path, *data, *run.flags]]
     if Path(path).exists():
         try:
-            tested = RunFolder.open(Path(path)).tested()
+            folder = RunFolder.open(Path(path))
+            tested, config = folder.tested(), config_from_dict(folder.config())
         except RunError as error:
             raise SystemExit(f"{error}; name the run otherwise, or move that away") from error
         if tested is not None:
             return []
-        todo = [["resume", path, *data, *of_training(run.flags)], test]
+        todo = [test]
+        if not folder.has_checkpoint() or standing(folder, config).status != "finished":
+            todo = [["resume", path, *data, *of_training(run.flags)], test]
     return [[*SURNN, *words] for words in (*todo, *([*test, *more] for more in run.tests))]
 
 
 def of_training(flags: list[str]) -> list[str]:
-    """Those that can be others when a run is gone on with."""
+    """Those that can be others when a run is gone on with: how it is trained, not from where on."""
     kept, wanted = [], False
     for word in flags:
         if word.startswith("--"):
-            wanted = word.startswith("--train.")
+            wanted = word.startswith("--train.") and word.partition("=")[0] != "--train.start"
         if wanted:
             kept.append(word)
     return kept

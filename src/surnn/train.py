@@ -273,6 +273,7 @@ class Trainer:
 
     def _log(self) -> None:
         reading = self._read()
+        self.seconds = time.perf_counter() - self._begin  # when the device had done it
         values: dict[str, Any] = {
             "loss": reading.losses / (self.step - self.logged),
             "gradient_norm": reading.norm,

@@ -40,6 +40,7 @@ def learning_curve(run: str | Path, number: str = "loss", kind: str = "train") -
 class TimedCurve(NamedTuple):
     """A number of a run, against the time that training had taken."""
 
+    step: Int[Tensor, "N"]
     seconds: Float[Tensor, "N"]
     """Of all that was done till then, compilation and checkpoints too, but no validations."""
     value: Float[Tensor, "N"]
@@ -55,16 +56,21 @@ def timed_curve(run: str | Path, number: str) -> TimedCurve:
         run: its folder.
         number: the name: ``"loss"`` or a metric.
     """
-    clock, found = learning_curve(run, "seconds"), learning_curve(run, number, "valid")
-    steps = np.array([0, *clock.step]), np.array([0.0, *clock.value])
-    seconds = dict(zip(found.step.tolist(), np.interp(found.step.numpy(), *steps), strict=True))
+    found = learning_curve(run, number, "valid")
+    times: list[float | None] = []
     validated = 0.0
     for line in RunFolder.open(Path(run)).metrics():
-        if line["kind"] == "valid" and "took" in line:
-            seconds[line["step"]] = line["seconds"] - validated
-            validated += line["took"]
-    times = [seconds[step] for step in found.step.tolist()]
-    return TimedCurve(torch.tensor(times, dtype=torch.float64), found.value)
+        if line["kind"] == "valid":
+            if _is_number(line.get(number)):
+                times.append(line["seconds"] - validated if "took" in line else None)
+            validated += line.get("took", 0.0)
+    if None in times:
+        clock = learning_curve(run, "seconds")
+        between = np.interp(found.step.numpy(), [0, *clock.step], [0.0, *clock.value])
+        times = [
+            guess if time is None else time for time, guess in zip(times, between, strict=True)
+        ]
+    return TimedCurve(found.step, torch.tensor(times, dtype=torch.float64), found.value)
 
 
 def seconds_to(curve: TimedCurve, target: float, higher_is_better: bool = True) -> float | None:

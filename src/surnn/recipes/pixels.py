@@ -81,8 +81,8 @@ def smnist_shifted() -> RunConfig:
 
 @recipe()
 def psmnist_shifted() -> RunConfig:
-    """With training images moved by up to two pixels before they are permuted."""
-    return replace(psmnist(), task=PermutedMnist(augment="shift"))
+    """With training images moved by up to two pixels before they are permuted, and not mixed."""
+    return digits(PermutedMnist(augment="shift"))
 
 
 @recipe()

@@ -164,7 +164,8 @@ for _name, (_about, _gate) in CLOCKS.items():
 
 
 def spiking(gate: GateConfig, **model: Any) -> RunConfig:
-    """Adaptive spiking neurons with any gate."""
+    """Adaptive spiking neurons with any gate. Products are in bfloat16, in which a spike is exact;
+    membranes and adaptations stay in float32."""
     train = epochs(150, 54_000, 256, learning_rate=5e-3, cuda_graph=True)
     neurons = ModelConfig(
         "susnn", widths=(64, 256, 256), heads=1, block="stack", pool="mean", **model

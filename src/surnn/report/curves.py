@@ -20,7 +20,9 @@ FEWEST_POINTS = 200
 ALL_POINTS = 80_000
 """Of all curves of a page, unless these are very many."""
 MEAN = "mean of layers"
-NOT_CURVES = ("kind", "step", "seconds", "sequences", "of", "update_rate", "update_rate_by_kind")
+NOT_CURVES = (
+    "kind", "step", "seconds", "took", "sequences", "of", "update_rate", "update_rate_by_kind",
+)  # fmt: skip
 
 
 class Curve(dict[str, Any]):
@@ -96,29 +98,36 @@ def thin_all(runs: list[list[Curve]]) -> list[list[Curve]]:
 
 
 def clock(lines: list[Line]) -> Points:
-    """Seconds of training at updates, for curves against time."""
-    known = [line for line in lines if "seconds" in line]
+    """Seconds of training at updates, validations and all, for curves against time."""
+    known = [line for line in lines if line["kind"] == "train"]
     stride = max(1, len(known) // MOST_POINTS)
     some = [*known[:-1:stride], *known[-1:]]
     return [line["step"] for line in some], [line["seconds"] for line in some]
 
 
-def speed(lines: list[Line]) -> Points:
-    """Updates per second between lines of the log, where no evaluation lies between these."""
+def speed(lines: list[Line], paused: bool = True) -> Points:
+    """Updates per second between lines of the log, without the evaluations between these.
+
+    Logs of earlier versions do not say how long those took. Of these, only lines without one
+    between them count; where there are none, and unless ``paused`` is False, all do, pauses
+    included.
+    """
     with_pauses: list[tuple[float, float]] = []
     without: list[tuple[float, float]] = []
-    before, pause = None, False
+    before, pause = None, 0.0
     for line in lines:
         if line["kind"] != "train":
-            pause = True
+            pause += line.get("took", math.nan)
             continue
-        if before is not None and line["seconds"] > before["seconds"]:
-            pace = (line["step"] - before["step"]) / (line["seconds"] - before["seconds"])
-            with_pauses.append((line["step"], pace))
-            if not pause:
-                without.append((line["step"], pace))
-        before, pause = line, False
-    found = without or with_pauses  # evaluated as often as logged: then pauses and all
+        known = not math.isnan(pause)
+        if before is not None:
+            seconds = line["seconds"] - before["seconds"] - (pause if known else 0.0)
+            if seconds > 0:
+                pace = line["step"], (line["step"] - before["step"]) / seconds
+                with_pauses.append(pace)
+                without += [pace] if known else []
+        before, pause = line, 0.0
+    found = without or (with_pauses if paused else [])
     return [step for step, _ in found], [pace for _, pace in found]
 
 

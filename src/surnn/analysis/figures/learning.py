@@ -66,7 +66,7 @@ def wall_clock(subjects: Sequence[Subject], _example: int) -> "Figure":
             told = textwrap.fill(_of_seeds(label, same), 60)  # longer ones leave no room for axes
             for number, subject in enumerate(same):
                 found = timed_curve(subject.path, metric)
-                timed = found.seconds > 0  # a run may be evaluated before its first update
+                timed = found.step > 0  # a run may be evaluated before its first update
                 axes.plot(found.seconds[timed], found.value[timed], **style, marker="o",
                           markersize=2.5, label=None if number else told)  # fmt: skip
         axes.set_title(name)
