@@ -218,8 +218,12 @@ def test_the_label_says_whether_both_markers_are_on_one_snake(scene):
     assert np.array_equal((begins == ends).all(1), scene.labels == 1)
 
 
+def first_of(scene: Scene, count: int) -> Scene:
+    return Scene(*(part[:count] for part in scene))
+
+
 def ends_of_traces(scene: Scene, image: int) -> set[tuple[int, int]]:
-    """Where one comes to from the first marker by way of 13 further paddles.
+    """Where one comes to from the first marker by way of all further paddles of a snake.
 
     All paddles of the image in one heap, distractors among them; wherever several could be the
     next by the rule of growth (a pivot straight ahead, a head about it), all are followed.
@@ -234,7 +238,7 @@ def ends_of_traces(scene: Scene, image: int) -> set[tuple[int, int]]:
     pivots[first] = -99
     begins = (points == scene.markers[image, 0]).all(1) & first
     traces = {(int(n), tuple(points[n] + TO_PIVOT[directions[n]])) for n in np.flatnonzero(begins)}
-    for _ in range(13):
+    for _ in range(scene.points.shape[2] - 1):
         ahead = [(n, pivot + ADVANCE[directions[n]]) for n, pivot in traces]
         traces = {
             (int(m), tuple(pivot)) for n, pivot in ahead
@@ -243,8 +247,13 @@ def ends_of_traces(scene: Scene, image: int) -> set[tuple[int, int]]:
     return {tuple(points[n]) for n, _ in traces}
 
 
-def test_labels_are_what_tracing_the_scenes_paddles_finds(scene):
+@pytest.mark.parametrize("paddles", [2, 5, 14])
+def test_labels_are_what_tracing_the_scenes_paddles_finds(scene, paddles):
     """From one marker along the paddles, as the scene lists them, to the other."""
+    if paddles != 14:
+        scene = first_of(scenes(np.random.default_rng(0), paddles), 150)
+        assert scene.points.shape[2] == paddles
+        assert scene.distractor_points.shape[2] == {2: 1, 5: 1}[paddles]
     for image, label in enumerate(scene.labels):
         ends = ends_of_traces(scene, image)
         assert ends  # the snake is whole
@@ -365,3 +374,14 @@ def test_pathfinder_hands_out_rows_of_pixels(tmp_path, monkeypatch):
     expected = torch.from_numpy(made["images"][80:90]).reshape(10, 1024, 1) / 255
     torch.testing.assert_close(batch.x, expected)
     assert batch.target.tolist() == made["labels"][80:90].tolist()
+
+
+def test_shorter_snakes_are_other_data_in_a_file_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    task = Pathfinder(images=50, paddles=3)
+    task.prepare(CPU)
+    assert [path.name for path in tmp_path.glob("*.npz")] == ["pathfinder-50-of-3.npz"]
+    expected = torch.from_numpy(images(50, seed=42, paddles=3)["images"][40:45]).reshape(5, 1024, 1)
+    torch.testing.assert_close(in_stored_order(task, "valid").x, expected / 255)
+    with pytest.raises(ValueError, match="paddles is 1; expected 2 to 14"):
+        Pathfinder(paddles=1)

@@ -66,10 +66,9 @@ def timed_curve(run: str | Path, number: str) -> TimedCurve:
             validated += line.get("took", 0.0)
     if None in times:
         clock = learning_curve(run, "seconds")
-        between = np.interp(found.step.numpy(), [0, *clock.step], [0.0, *clock.value])
-        times = [
-            guess if time is None else time for time, guess in zip(times, between, strict=True)
-        ]
+        steps = np.array([0, *clock.step]), np.array([0.0, *clock.value])
+        pairs = zip(times, np.interp(found.step.numpy(), *steps), strict=True)
+        times = [guess if time is None else time for time, guess in pairs]
     return TimedCurve(found.step, torch.tensor(times, dtype=torch.float64), found.value)
 
 

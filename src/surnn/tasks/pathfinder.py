@@ -9,6 +9,7 @@ import torch
 from .base import Batch, Classification, Output, Split, Values
 from .cache import Progress, load_or_make
 from .pathfinder_draw import WINDOW
+from .pathfinder_snakes import PADDLES
 from .pathfinder_snakes import images as make_images
 from .stored import keep, kept, row_numbers, shades
 
@@ -30,11 +31,16 @@ class Pathfinder(Classification):
     of them; contrasts above white are clipped; the 80/10/10 split is in order, as images are
     independent.
 
+    Until a model follows lines at all it learns nothing, and long ones teach it that late, or
+    never. Begin with shorter ones, and go on from that run with longer ones (``--train.start``).
+
     Args:
         images: how many in all.
+        paddles: of a snake; a distractor has a third as many.
     """
 
     images: int = 200_000
+    paddles: int = PADDLES
 
     name: ClassVar[str] = "pathfinder"
     paper: ClassVar[dict[str, float]] = {"suGRU": 0.8492, "suGRU, sigmoid": 0.7345, "S4": 0.9420}
@@ -44,6 +50,8 @@ class Pathfinder(Classification):
             raise ValueError(
                 f"images is {self.images}; expected a multiple of 10, to be split 8 : 1 : 1"
             )
+        if not 2 <= self.paddles <= PADDLES:
+            raise ValueError(f"paddles is {self.paddles}; expected 2 to {PADDLES} for a snake")
 
     @property
     def input(self) -> Values:
@@ -64,10 +72,14 @@ class Pathfinder(Classification):
     def prepare(
         self, device: torch.device, data: Path | None = None, progress: Progress | None = None
     ) -> None:
+        about: dict[str, int | str] = {
+            "task": self.name, "version": 1, "seed": DATA_SEED, "count": self.images,
+        }  # fmt: skip
+        shorter = "" if self.paddles == PADDLES else f"-of-{self.paddles}"
         arrays = load_or_make(
-            f"pathfinder-{self.images}.npz",
-            {"task": self.name, "version": 1, "seed": DATA_SEED, "count": self.images},
-            lambda tell: make_images(self.images, DATA_SEED, tell),
+            f"pathfinder-{self.images}{shorter}.npz",
+            about | ({"paddles": self.paddles} if shorter else {}),
+            lambda tell: make_images(self.images, DATA_SEED, tell, self.paddles),
             data,
             progress,
         )

@@ -29,7 +29,7 @@ PADDLES = 14
 SEED_DISTANCE = 7
 CONTINUITY = 1.0
 CONTRAST = 2 * 0.75
-DISTRACTORS, DISTRACTOR_PADDLES = 5, PADDLES // 3
+DISTRACTORS = 5
 DISTRACTOR_CONTRAST = 2.0
 """The original's: the factor of 0.75 is left out for distractors."""
 SNAKE_TRIES, PADDLE_TRIES = 1 + 4, 1 + 2
@@ -74,13 +74,13 @@ class Scene(NamedTuple):
     paddle, the heads of the others."""
 
     points: np.ndarray
-    """[N, 2, 14, 2] of the two long snakes."""
+    """[N, 2, P, 2] of the two long snakes."""
     directions: np.ndarray
-    """[N, 2, 14]."""
+    """[N, 2, P]."""
     distractor_points: np.ndarray
-    """[N, 5, 4, 2]."""
+    """[N, 5, Q, 2]."""
     distractor_directions: np.ndarray
-    """[N, 5, 4]."""
+    """[N, 5, Q]."""
     present: np.ndarray
     """[N, 5] whether there was room for the distractor."""
     markers: np.ndarray
@@ -127,15 +127,17 @@ def two_seeds(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return np.stack([first, second], 1), random.integers(0, DEGREES, (ATTEMPTS, 2))
 
 
-def two_snakes(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points [N, 2, 14, 2] and directions [N, 2, 14] of those of ATTEMPTS pairs that found room,
-    and canvases [N, CANVAS * CANVAS] of what they occupy.
+def two_snakes(
+    random: np.random.Generator, paddles: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points [N, 2, P, 2] and directions [N, 2, P] of those of ATTEMPTS pairs that found room, and
+    canvases [N, CANVAS * CANVAS] of what they occupy.
 
     The snakes take turns. A snake's own last paddle is not in its way; unlike in the original, all
     of the other one is.
     """
-    points = np.zeros((ATTEMPTS, 2, PADDLES, 2), dtype=int)
-    directions = np.zeros((ATTEMPTS, 2, PADDLES), dtype=int)
+    points = np.zeros((ATTEMPTS, 2, paddles, 2), dtype=int)
+    directions = np.zeros((ATTEMPTS, 2, paddles), dtype=int)
     points[:, :, 0], directions[:, :, 0] = two_seeds(random)
     pivots = points[:, :, 0] + TO_PIVOT[directions[:, :, 0]]
     rows = np.arange(ATTEMPTS)
@@ -144,7 +146,7 @@ def two_snakes(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.
         lay(seen[1 - snake], rows, points[:, snake, 0], MASKS[directions[:, snake, 0]])
     crowd = under(seen[1], rows, points[:, 1, 0]) + MASKS[directions[:, 1, 0]].astype(np.int16)
     rows = rows[crowd.max(1) < CROWDED]
-    for paddle in range(1, PADDLES):
+    for paddle in range(1, paddles):
         for snake in (0, 1):
             last = directions[rows, snake, paddle - 1]
             grown = extend(seen[snake], rows, pivots[rows, snake], last, random)
@@ -158,13 +160,13 @@ def two_snakes(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def short_snakes(
-    seen: np.ndarray, random: np.random.Generator
+    seen: np.ndarray, random: np.random.Generator, paddles: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A distractor for each canvas of ``seen``, which is written on: points [N, 4, 2], directions
-    [N, 4], and whether it found room [N]."""
+    """A distractor for each canvas of ``seen``, which is written on: points [N, Q, 2], directions
+    [N, Q], and whether it found room [N]."""
     count = len(seen)
-    points = np.zeros((count, DISTRACTOR_PADDLES, 2), dtype=int)
-    directions = np.zeros((count, DISTRACTOR_PADDLES), dtype=int)
+    points = np.zeros((count, paddles, 2), dtype=int)
+    directions = np.zeros((count, paddles), dtype=int)
     directions[:, 0] = random.integers(0, DEGREES, count)
     tails = random.integers(1, WINDOW - 1, (count, SEED_DRAWS, 2))
     every = np.repeat(np.arange(count), SEED_DRAWS)
@@ -175,7 +177,7 @@ def short_snakes(
     rows = np.flatnonzero(free.any(-1))
     points[:, 0] = tails[np.arange(count), free.argmax(1)]
     pivots = points[:, 0] + TO_PIVOT[directions[:, 0]]
-    for paddle in range(1, DISTRACTOR_PADDLES):
+    for paddle in range(1, paddles):
         last = directions[rows, paddle - 1]
         grown = extend(seen, rows, pivots[rows], last, random)
         rows, last = rows[grown.fits], last[grown.fits]
@@ -187,31 +189,31 @@ def short_snakes(
 
 
 def distractors(
-    occupied: np.ndarray, random: np.random.Generator
+    occupied: np.ndarray, random: np.random.Generator, paddles: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points [N, 5, 4, 2], directions [N, 5, 4] and presence [N, 5], written on ``occupied``."""
-    shape = (len(occupied), DISTRACTORS, DISTRACTOR_PADDLES)
+    """Points [N, 5, Q, 2], directions [N, 5, Q] and presence [N, 5], written on ``occupied``."""
+    shape = (len(occupied), DISTRACTORS, paddles)
     points, directions = np.zeros((*shape, 2), dtype=int), np.zeros(shape, dtype=int)
     present = np.zeros(shape[:2], dtype=bool)
     for snake in range(DISTRACTORS):
         left = np.arange(len(occupied))
         for _ in range(SNAKE_TRIES):
-            where, direction, complete = short_snakes(occupied[left], random)
+            where, direction, complete = short_snakes(occupied[left], random, paddles)
             done = left[complete]
             points[done, snake], directions[done, snake] = where[complete], direction[complete]
             present[done, snake] = True
-            for paddle in range(DISTRACTOR_PADDLES):
+            for paddle in range(paddles):
                 mask = MASKS[directions[done, snake, paddle]]
                 lay(occupied, done, points[done, snake, paddle], mask)
             left = left[~complete]
     return points, directions, present
 
 
-def scenes(random: np.random.Generator) -> Scene:
-    """Those of ATTEMPTS images that came out."""
-    points, directions, occupied = two_snakes(random)
+def scenes(random: np.random.Generator, paddles: int = PADDLES) -> Scene:
+    """Those of ATTEMPTS images that came out. Distractors are a third as long as the snakes."""
+    points, directions, occupied = two_snakes(random, paddles)
     count = np.arange(len(points))
-    distracting = distractors(occupied, random)
+    distracting = distractors(occupied, random, max(1, paddles // 3))
     labels = random.integers(0, 2, len(points))
     begins = random.integers(0, 2, len(points))
     ends = np.where(labels == 1, begins, 1 - begins)
@@ -225,13 +227,13 @@ def render(scene: Scene) -> np.ndarray:
     canvas = np.zeros((len(rows), CANVAS * CANVAS), dtype=np.uint8)
     bright = np.minimum(LINES * CONTRAST, 255).astype(np.uint8)
     for snake in range(2):
-        for paddle in range(PADDLES):
+        for paddle in range(scene.points.shape[2]):
             patch = bright[scene.directions[:, snake, paddle]]
             lay(canvas, rows, scene.points[:, snake, paddle], patch)
     bright = np.minimum(LINES * DISTRACTOR_CONTRAST, 255).astype(np.uint8)
     for snake in range(DISTRACTORS):
         there = rows[scene.present[:, snake]]
-        for paddle in range(DISTRACTOR_PADDLES):
+        for paddle in range(scene.distractor_points.shape[2]):
             patch = bright[scene.distractor_directions[there, snake, paddle]]
             lay(canvas, there, scene.distractor_points[there, snake, paddle], patch)
     for marker in range(2):
@@ -239,13 +241,15 @@ def render(scene: Scene) -> np.ndarray:
     return window(canvas)
 
 
-def images(count: int, seed: int, progress: Progress | None = None) -> Arrays:
+def images(
+    count: int, seed: int, progress: Progress | None = None, paddles: int = PADDLES
+) -> Arrays:
     """``images`` [count, 32, 32] and ``labels`` [count], 8-bit. The first ones do not depend on
     how many are asked for."""
     random = np.random.default_rng(seed)
     pieces, labels, done = [], [], 0
     while done < count:
-        scene = scenes(random)
+        scene = scenes(random, paddles)
         pieces.append(render(scene))
         labels.append(scene.labels.astype(np.uint8))
         done += len(scene.labels)
