@@ -302,6 +302,28 @@ def test_learned_rhythms_of_spiking_neurons_are_pulled_back_and_learn_slowly():
         assert config.train.gate_learning_rate == pytest.approx(config.train.learning_rate / 10)
 
 
+def test_digits_are_mixed_where_they_are_permuted_and_not_shifted():
+    mixed = {name for name, recipe in RECIPES.items() if recipe().train.mixup}
+    assert {"psmnist", "psmnist-torch0", "psmnist-gru"} <= mixed
+    assert all(name.startswith("psmnist") for name in mixed)
+    assert not {"psmnist-shifted", "psmnist-stepwise"} & mixed
+
+
+@pytest.mark.parametrize(
+    ("name", "norm", "precision"),
+    [
+        ("lra-pathfinder", "batch", "bfloat16"),
+        ("lra-pathfinder-gru", "batch", "bfloat16"),
+        ("lra-image", "layer", "bfloat16"),
+        ("spiking-psmnist-rhythm", "layer", "bfloat16"),
+        ("copying-5000", "layer", "float32"),
+    ],
+)
+def test_norms_and_precisions(name, norm, precision):
+    config = RECIPES[name]()
+    assert (config.model.norm, config.train.precision) == (norm, precision)
+
+
 @pytest.mark.parametrize("task", ["psmnist", "scifar", "text"])
 def test_only_the_layer_differs_in_a_race(task):
     names = [f"race-{task}{end}" for end in ("", "-gru", "-lstm")]
@@ -317,6 +339,7 @@ def test_only_the_layer_differs_in_a_race(task):
         assert config.train.warmup == config.train.steps // 20
         assert 0.5 <= config.train.minutes <= 1
         assert (config.train.compile, config.train.cuda_graph) == (False, True)
+        assert config.train.mixup == 0
     own = {"kind", "width", "expand", "half_state", "open_layers"}
     for field in fields(ours.model):
         values = {getattr(config.model, field.name) for config in (ours, gru, lstm)}

@@ -46,6 +46,7 @@ def test_the_page_holds_what_was_logged(trained):
     steps = [line["step"] for line in train]
     assert len(train) == 12
     assert len(valid) == 3
+    assert not {"took", "seconds", "sequences"} & {curve["chart"] for curve in about["curves"]}
     for name in ("loss", "gradient_norm", "learning_rate"):
         assert points(about, name, "train") == [steps, [line[name] for line in train]]
     for name in ("loss", "accuracy", "loss of recall"):
@@ -151,7 +152,11 @@ def test_speed_leaves_evaluations_out():
     lines = [line("train", 10, 1.0), line("train", 20, 2.0), line("valid", 20, 9.0)]
     lines += [line("train", 30, 10.0), line("train", 40, 12.0)]
     assert speed(lines) == ([20, 40], [10.0, 5.0])
-    assert speed([lines[1], lines[2], lines[3]]) == ([30], [10 / 8])  # better than nothing
+    paused = [lines[1], lines[2], lines[3]]
+    assert speed(paused) == ([30], [10 / 8])  # better than nothing
+    assert speed(paused, paused=False) == ([], [])
+    paused[1] = {**paused[1], "took": 6.0}
+    assert speed(paused, paused=False) == ([30], [10 / 2])
 
 
 # ---------------------------------------------------------------------------- long runs
