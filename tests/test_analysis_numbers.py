@@ -228,6 +228,9 @@ def test_validations_are_no_part_of_the_time_that_training_took(tmp_path):
         folder.log(kind="train", step=step + 1, loss=1.0, seconds=seconds + 6)
     curve = analysis.timed_curve(tmp_path / "run", "accuracy")
     assert curve.seconds.tolist() == [60.5, 70.0, 80.0]
+    folder.log(kind="valid", step=26, accuracy=0.4)  # as an earlier version would have
+    curve = analysis.timed_curve(tmp_path / "run", "accuracy")
+    assert curve.seconds.tolist() == [60.5, 70.0, 80.0, 88.5]
 
 
 def test_a_band_is_of_the_updates_that_all_curves_have():

@@ -150,8 +150,9 @@ def test_a_plan_goes_on_with_what_it_began(tmp_path):
 def test_only_options_of_training_are_given_again():
     flags = "--train.no-compile --model.width 32 --train.start runs/a --train.anneal 0.1 0.2"
     kept = ["--train.no-compile", "--train.anneal", "0.1", "0.2"]
-    assert rows.of_training([*flags.split(), "--gate.rate", "-1"]) == kept
-    assert rows.of_training(["--train.start=runs/a", "--train.lr=1e-3"]) == ["--train.lr=1e-3"]
+    assert rows.without([*flags.split(), "--gate.rate", "-1"], rows.is_settled) == kept
+    spelled = ["--train.start=runs/a", "--train.lr=1e-3"]
+    assert rows.without(spelled, rows.is_settled) == ["--train.lr=1e-3"]
 
 
 def test_a_finished_run_is_only_tested(tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,7 @@ def command(seed: Path) -> str:
         for name in (field.name for field in fields(was)):
             if getattr(was, name) != getattr(now, name):
                 option, *values = flag(f"{part}.{name}", getattr(was, name))
-                words = [*without(words, option), option, *values]
+                words = [*without(words, called(option).__eq__), option, *values]
     if replay(words, device, wanted.train.seed) != wanted:
         raise SystemExit(f"{seed}: {shlex.join(words)} does not make its configuration")
     return shlex.join(words)
@@ -184,12 +185,12 @@ def flag(name: str, value: Any) -> list[str]:
     return [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
 
 
-def without(words: list[str], option: str) -> list[str]:
-    """A command less an option, however it is spelled, and its values."""
+def without(words: list[str], unwanted: Callable[[str], bool]) -> list[str]:
+    """A command less some options, as they are :func:`called`, and their values."""
     kept, dropped = [], False
     for word in words:
         if word.startswith("--"):
-            dropped = called(word) == called(option)
+            dropped = unwanted(called(word))
         if not dropped:
             kept.append(word)
     return kept

@@ -26,7 +26,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from results import KEPT
+from results import KEPT, without
 
 from surnn.commands.info import about, summary
 from surnn.commands.standing import standing
@@ -91,25 +91,19 @@ def commands(run: Run, out: Path, data: list[str]) -> list[list[str]]:
         try:
             folder = RunFolder.open(Path(path))
             tested, config = folder.tested(), config_from_dict(folder.config())
+            done = folder.has_checkpoint() and standing(folder, config).status == "finished"
         except RunError as error:
             raise SystemExit(f"{error}; name the run otherwise, or move that away") from error
         if tested is not None:
             return []
-        todo = [test]
-        if not folder.has_checkpoint() or standing(folder, config).status != "finished":
-            todo = [["resume", path, *data, *of_training(run.flags)], test]
+        go_on = ["resume", path, *data, *without(run.flags, is_settled)]
+        todo = [test] if done else [go_on, test]
     return [[*SURNN, *words] for words in (*todo, *([*test, *more] for more in run.tests))]
 
 
-def of_training(flags: list[str]) -> list[str]:
-    """Those that can be others when a run is gone on with: how it is trained, not from where on."""
-    kept, wanted = [], False
-    for word in flags:
-        if word.startswith("--"):
-            wanted = word.startswith("--train.") and word.partition("=")[0] != "--train.start"
-        if wanted:
-            kept.append(word)
-    return kept
+def is_settled(option: str) -> bool:
+    """Whether it cannot be another when a run is gone on with: all but how it is trained."""
+    return not option.startswith("--train.") or option == "--train.start"
 
 
 def work(runs: list[Run], out: Path, data: list[str], at_once: int, seconds: float) -> None:

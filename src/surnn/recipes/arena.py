@@ -9,8 +9,8 @@ state.
 at most, without decay), but diagonal dynamics, and the cosine of all runs here in place of its
 plateaus.
 
-Pathfinder's images are mostly black, which norms of each step make as loud as a line; its norms are
-of the batch, as S4's are there.
+Pathfinder's norms are of the batch, as S4's are there: those of each step would make the black that
+its images mostly are as loud as a line.
 
 Clocks do not treat a word alike wherever it stands. ``lra-X-open`` has a first layer that does, for
 it updates at every step, and ``lra-X-input`` gates that see the input.

@@ -31,8 +31,8 @@ class Pathfinder(Classification):
     of them; contrasts above white are clipped; the 80/10/10 split is in order, as images are
     independent.
 
-    Until a model follows lines at all it learns nothing, and long ones teach it that late, or
-    never. Begin with shorter ones, and go on from that run with longer ones (``--train.start``).
+    Models may stay at chance for long. Shorter lines are easier: begin with them, and go on from
+    that run with longer ones (``--train.start``).
 
     Args:
         images: how many in all.
