@@ -385,3 +385,34 @@ def test_shorter_snakes_are_other_data_in_a_file_of_their_own(tmp_path, monkeypa
     torch.testing.assert_close(in_stored_order(task, "valid").x, expected / 255)
     with pytest.raises(ValueError, match="paddles is 1; expected 2 to 14"):
         Pathfinder(paddles=1)
+
+
+def test_lines_grow_in_training_and_nowhere_else(tmp_path, monkeypatch):
+    """Half of a batch is of the longest lines so far, the rest of those and of shorter ones."""
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    task, full = Pathfinder(images=100, paddles=5, growing=9), Pathfinder(images=100, paddles=5)
+    task.prepare(CPU)
+    full.prepare(CPU)
+    sets = {p: images(20, 42, paddles=p)["images"].reshape(20, -1) for p in (2, 3, 4)}
+
+    def lengths(number: int) -> list[int]:
+        """Paddles of the lines in a batch; 0 is none of the shorter ones."""
+        pixels = (task.batch("train", number, 10, 0, CPU).x * 255).round().squeeze(-1).numpy()
+        return [next((p for p in sets if (sets[p] == x).all(1).any()), 0) for x in pixels]
+
+    for number in range(9):
+        newest = (2, 3, 4)[number // 3]
+        assert lengths(number)[:5] == [newest] * 5
+        assert all(2 <= paddles <= newest for paddles in lengths(number)[5:])
+    assert {p for number in range(6, 9) for p in lengths(number)} == {2, 3, 4}
+    assert not any(lengths(9))
+    for split, number in (("train", 9), ("valid", 0), ("test", 0)):
+        mine, theirs = (t.batch(split, number, 10, 0, CPU) for t in (task, full))
+        assert (mine.x == theirs.x).all()
+        assert (mine.target == theirs.target).all()
+    again = task.batch("train", 7, 10, 0, CPU)
+    assert (again.x == task.batch("train", 7, 10, 0, CPU).x).all()
+    assert (again.x != task.batch("train", 7, 10, 1, CPU).x).any()
+    for wrong in ({"growing": -1}, {"growing": 9, "paddles": 2}):
+        with pytest.raises(ValueError, match=r"batches to lines of \d+ paddles; expected 0"):
+            Pathfinder(**wrong)

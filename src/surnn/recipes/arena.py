@@ -10,7 +10,8 @@ at most, without decay), but diagonal dynamics, and the cosine of all runs here 
 plateaus.
 
 Pathfinder's norms are of the batch, as S4's are there: those of each step would make the black that
-its images mostly are as loud as a line.
+its images mostly are as loud as a line. Its lines grow in the first updates, whatever is trained on
+it: nothing is learned until lines are followed, and short ones are followed first.
 
 Clocks do not treat a word alike wherever it stands. ``lra-X-open`` has a first layer that does, for
 it updates at every step, and ``lra-X-input`` gates that see the input.
@@ -67,6 +68,8 @@ class Arena:
     """What else its blocks have, whatever layer stands in them (but S4's)."""
     train: dict[str, Any] = field(default_factory=dict)
     """How its training differs."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of the task, whatever is trained on it."""
     shorten: Shorten | None = None
 
 
@@ -96,11 +99,11 @@ TASKS = {
         model=NATURAL, train=SMOOTHED,
     ),
     "pathfinder": Arena(
-        "pathfinder", "Whether two dots are on one line", 160_000, 256, 200,
+        "pathfinder", "Whether two dots are on one line", 160_000, 128, 200,
         (0.8492, 0.7345, 0.7140, 0.9420),
         {"layers": 6, "width": 256, "dropout": 0.1, "pool": "last"}, (0.004, 0.0, 100, 200),
         model={"convolution": TWO_ROWS, "norm": "batch"}, train={"learning_rate": 2e-3},
-        shorten=with_task(images=40_000),
+        options={"growing": 6000}, shorten=with_task(images=40_000),
     ),
 }  # fmt: skip
 
@@ -111,7 +114,7 @@ def plain(name: str) -> RunConfig:
     model = ModelConfig(layers=6, width=256, expand=2, pool="mean", **arena.model)
     options = {"learning_rate": 1e-3, "weight_decay": 0.01, **arena.train}
     train = epochs(arena.epochs, arena.sequences, arena.batch, **options)
-    return RunConfig(load_task(arena.task)(), model, NEAR, train)
+    return RunConfig(load_task(arena.task)(**arena.options), model, NEAR, train)
 
 
 def binary(name: str) -> RunConfig:
@@ -128,7 +131,7 @@ def s4d(name: str) -> RunConfig:
     rate, decay, batch, count = arena.s4_training
     train = epochs(count, arena.sequences, batch, learning_rate=rate, weight_decay=decay)
     model = ModelConfig("s4d", **{"norm": "batch", "pool": "mean", **arena.s4})
-    return RunConfig(load_task(arena.task)(), model, train=train)
+    return RunConfig(load_task(arena.task)(**arena.options), model, train=train)
 
 
 def other(name: str, kind: ModelKind) -> RunConfig:

@@ -5,15 +5,20 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
-from .base import Batch, Classification, Output, Split, Values
-from .cache import Progress, load_or_make
+from .base import Batch, Classification, Output, Split, Values, generator_for
+from .cache import Arrays, Progress, load_or_make
 from .pathfinder_draw import WINDOW
 from .pathfinder_snakes import PADDLES
 from .pathfinder_snakes import images as make_images
 from .stored import keep, kept, row_numbers, shades
 
 DATA_SEED = 42
+LADDER = (2, 3, 4, 6, 9)
+"""Paddles of the snakes that come before full ones where lines grow."""
+RUNG = 5
+"""A rung of it has one image for so many of the full lines'."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +36,21 @@ class Pathfinder(Classification):
     of them; contrasts above white are clipped; the 80/10/10 split is in order, as images are
     independent.
 
-    Models may stay at chance for long. Shorter lines are easier: begin with them, and go on from
-    that run with longer ones (``--train.start``).
+    Models may stay at chance for long, as nothing is learned until lines are followed, and that
+    comes the later the longer they are. So they can grow in training; validation and test are of
+    full lines from the beginning.
 
     Args:
         images: how many in all.
         paddles: of a snake; a distractor has a third as many.
+        growing: training batches in which lines are shorter: of 2 paddles first, then of 3, 4, 6
+            and 9. Half of a batch has the longest so far, the other half any of them. These images
+            are made besides, a fifth as many of each length.
     """
 
     images: int = 200_000
     paddles: int = PADDLES
+    growing: int = 0
 
     name: ClassVar[str] = "pathfinder"
     paper: ClassVar[dict[str, float]] = {"suGRU": 0.8492, "suGRU, sigmoid": 0.7345, "S4": 0.9420}
@@ -52,6 +62,16 @@ class Pathfinder(Classification):
             )
         if not 2 <= self.paddles <= PADDLES:
             raise ValueError(f"paddles is {self.paddles}; expected 2 to {PADDLES} for a snake")
+        if self.growing < 0 or (self.growing and not self.ladder):
+            raise ValueError(
+                f"growing is {self.growing} batches to lines of {self.paddles} paddles; expected 0 "
+                f"or more, and lines of more than {LADDER[0]}"
+            )
+
+    @property
+    def ladder(self) -> tuple[int, ...]:
+        """Paddles of the shorter lines."""
+        return tuple(paddles for paddles in LADDER if paddles < self.paddles)
 
     @property
     def input(self) -> Values:
@@ -72,20 +92,13 @@ class Pathfinder(Classification):
     def prepare(
         self, device: torch.device, data: Path | None = None, progress: Progress | None = None
     ) -> None:
-        about: dict[str, int | str] = {
-            "task": self.name, "version": 1, "seed": DATA_SEED, "count": self.images,
-        }  # fmt: skip
-        shorter = "" if self.paddles == PADDLES else f"-of-{self.paddles}"
-        arrays = load_or_make(
-            f"pathfinder-{self.images}{shorter}.npz",
-            about | ({"paddles": self.paddles} if shorter else {}),
-            lambda tell: make_images(self.images, DATA_SEED, tell, self.paddles),
-            data,
-            progress,
-        )
-        pixels = torch.from_numpy(arrays["images"]).reshape(self.images, -1, 1).to(device)
-        labels = torch.from_numpy(arrays["labels"]).long().to(device)
-        keep(self, (pixels, labels))
+        sets = [(self.images, self.paddles)]
+        if self.growing:
+            sets += [(self.images // RUNG, paddles) for paddles in self.ladder]
+        made = [_made(count, paddles, data, progress) for count, paddles in sets]
+        both = ("images", "labels")
+        pixels, labels = (torch.cat([torch.from_numpy(each[n]) for each in made]) for n in both)
+        keep(self, (pixels.flatten(1).unsqueeze(-1).to(device), labels.long().to(device)))
 
     def size(self, split: Split) -> int:
         return self.images // 10 * (8 if split == "train" else 1)
@@ -94,6 +107,32 @@ class Pathfinder(Classification):
         pixels, labels = kept(self)
         tenth = self.images // 10
         first = {"train": 0, "valid": 8 * tenth, "test": 9 * tenth}[split]
-        rows = first + row_numbers(split, self.size(split), number, size, seed)
+        if split == "train" and number < self.growing:
+            rows = self.images + self._shorter(number, size, seed)
+        else:
+            rows = first + row_numbers(split, self.size(split), number, size, seed)
         rows = rows.to(pixels.device)
         return Batch(shades(pixels[rows]).to(device), labels[rows].to(device))
+
+    def _shorter(self, number: int, size: int, seed: int) -> Tensor:
+        """Rows of shorter lines, counted from the first of them."""
+        random, rung = generator_for(seed, number, torch.device("cpu")), self.images // RUNG
+        newest = number * len(self.ladder) // self.growing
+        which = torch.randint(newest + 1, (size,), generator=random)
+        which[: size // 2] = newest
+        return which * rung + torch.randint(rung, (size,), generator=random)
+
+
+def _made(count: int, paddles: int, data: Path | None, progress: Progress | None) -> Arrays:
+    """So many images of snakes of so many paddles."""
+    about: dict[str, int | str] = {
+        "task": Pathfinder.name, "version": 1, "seed": DATA_SEED, "count": count,
+    }  # fmt: skip
+    shorter = "" if paddles == PADDLES else f"-of-{paddles}"
+    return load_or_make(
+        f"pathfinder-{count}{shorter}.npz",
+        about | ({"paddles": paddles} if shorter else {}),
+        lambda tell: make_images(count, DATA_SEED, tell, paddles),
+        data,
+        progress,
+    )
