@@ -162,6 +162,30 @@ def test_listops_batches_are_padded_to_their_longest(tmp_path, monkeypatch):
         assert work_out(x[row].tolist())[0] == target[row]
 
 
+def test_expressions_grow_in_training_and_nowhere_else(tmp_path, monkeypatch):
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    options = {"train": 12, "valid": 6, "test": 6, "shortest": 250, "longest": 300}
+    task, full = ListOps(**options, growing=7, one_length=True), ListOps(**options, one_length=True)
+    task.prepare(CPU)
+    full.prepare(CPU)
+    for number in range(7):
+        least, most = (10, 62) if number < 4 else (63, 249)
+        batch = task.batch("train", number, 5, 0, CPU)
+        assert batch.x.shape == (5, most + 1)
+        assert all(least < length <= most + 1 for length in batch.lengths.tolist())
+        for tokens, answer in zip(batch.x.tolist(), batch.target.tolist(), strict=True):
+            assert work_out(tokens)[0] == answer
+    both = torch.cat([task.batch("train", number, 6, 0, CPU).x for number in (0, 1)])
+    assert len(both.unique(dim=0)) == 12  # an epoch of them, each once
+    for split, number in (("train", 7), ("valid", 0), ("test", 0)):
+        mine, theirs = (t.batch(split, number, 6, 0, CPU) for t in (task, full))
+        assert all((a == b).all() for a, b in zip(mine[:3], theirs[:3], strict=True))
+    assert task.chance == full.chance
+    for wrong in ({"growing": -1}, {"growing": 9, "shortest": 249}):
+        with pytest.raises(ValueError, match=r"growing is -?\d+ batches to expressions of"):
+            ListOps(**wrong)
+
+
 def test_listops_batches_can_have_one_length(tmp_path, monkeypatch):
     monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
     options = {"train": 30, "valid": 10, "test": 10, "shortest": 3, "longest": 40}

@@ -44,7 +44,8 @@ def test_a_run_is_captured_with_any_gate(tmp_path, kind):
     parts: dict[str, Any] = {"gate": GateConfig(kind), "model": stack}
     run = trainer(tmp_path, options(parts, cuda_graph=True, rate_penalty=0.0))
     run.fit()
-    assert run.updater._run.graph is not None
+    (shape,) = run.updater._run.shapes.values()
+    assert shape.graph is not None
 
 
 @pytest.mark.parametrize(
@@ -72,8 +73,9 @@ def test_a_captured_run_is_the_run(tmp_path, changes):
         run.fit()
         assert isinstance(run.updater._run, Captured) == captured
         if captured:
-            assert run.updater._run.graph is not None
-            assert run.updater._run.runs == 12 > WARM_UP
+            (shape,) = run.updater._run.shapes.values()
+            assert shape.graph is not None
+            assert shape.runs == 12 > WARM_UP
     tolerance = 0.02 if "precision" in changes else 1e-4
     for found, expected in zip(record(tmp_path / "graph"), record(tmp_path / "eager"), strict=True):
         assert found.keys() == expected.keys()
@@ -164,6 +166,31 @@ def test_what_is_not_finite_never_reaches_the_weights(tmp_path, captured):
     again = resumed(tmp_path / "run", config)
     again.fit()
     assert again.step == 12
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_few_shapes_are_captured_one_by_one(tmp_path, compiled):
+    """Expressions that grow: a graph for each length, and the run is what it is without."""
+    task = ListOps(
+        train=40, valid=8, test=8, shortest=250, longest=300, growing=10, one_length=True
+    )
+    parts: dict[str, Any] = {"task": task, "gate": GateConfig(rate=0.2)}
+    losses = []
+    for captured in (False, True):
+        config = options(
+            parts, cuda_graph=captured, compile=compiled, steps=15, batch=4, rate_penalty=0.0,
+            evaluate_every=15,
+        )  # fmt: skip
+        run = trainer(tmp_path / str(captured), config)
+        run.fit()
+        lines = record(tmp_path / str(captured))
+        losses.append([line["loss"] for line in lines if line["kind"] == "train"])
+        if captured:
+            shapes = run.updater._run.shapes.values()
+            assert [shape.given.x.shape[1] for shape in shapes] == [63, 250, 301]
+            assert [shape.runs for shape in shapes] == [5, 5, 5]
+            assert all(shape.graph is not None for shape in shapes)
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-3, atol=1e-4)
 
 
 def test_shapes_that_change_are_refused():

@@ -341,7 +341,7 @@ class TrainConfig:
     compile: bool = False
     """Blocks by torch.compile, those that are alike once."""
     cuda_graph: bool = False
-    """Capture an update once and replay it; for batches of one shape, on one GPU."""
+    """Capture an update once and replay it; for batches of one shape or a few, on one GPU."""
     shard: bool = False
     """Divide weights and optimizer among the processes, block by block (FSDP2)."""
     tensorboard: bool = False

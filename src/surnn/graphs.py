@@ -1,7 +1,8 @@
-"""Work on a GPU without the host in its way: one CUDA graph, and batches made ahead of time."""
+"""Work on a GPU without the host in its way: CUDA graphs, and batches made ahead of time."""
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
@@ -14,10 +15,14 @@ FAR_AHEAD = 8
 late to notice a signal or the end of the time."""
 
 
-class Captured:
-    """A function of a batch as one CUDA graph: a few times as it is, then captured, then replayed.
+MOST_SHAPES = 4
+"""Of batches. Each is captured by itself, in memory of its own, so that they must be few."""
 
-    Batches are copied into the same memory and must be of one shape. What the function leaves
+
+class Captured:
+    """A function of a batch as a CUDA graph: a few times as it is, then captured, then replayed.
+
+    Batches are copied into the same memory, one for each of a few shapes. What the function leaves
     behind must be left in the same tensors every time.
 
     Args:
@@ -26,39 +31,39 @@ class Captured:
 
     def __init__(self, work: Callable[[Batch], None]) -> None:
         self.work = work
-        self.runs = 0
-        self.given: Batch | None = None
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.shapes: dict[tuple[str, ...], Shape] = {}
         self.stream = torch.cuda.Stream()
 
     def __call__(self, batch: Batch) -> None:
         """Work on this batch."""
-        given = self._put(batch)
-        self.runs += 1
-        if self.runs <= WARM_UP:
+        shape = self._shape_of(batch)
+        shape.runs += 1
+        if shape.runs <= WARM_UP:
             main = torch.cuda.current_stream()
             self.stream.wait_stream(main)
             with torch.cuda.stream(self.stream):
-                self.work(given)
+                self.work(shape.given)
             main.wait_stream(self.stream)
             return
-        self.graph = self.graph or self._capture(given)
-        self.graph.replay()
+        shape.graph = shape.graph or self._capture(shape.given)
+        shape.graph.replay()
 
-    def _put(self, batch: Batch) -> Batch:
-        if self.given is None:
-            self.given = each(batch, torch.Tensor.clone)
-            return self.given
-        for name, mine, new in zip(Batch._fields, self.given, batch, strict=True):
-            found, wanted = _form(new), _form(mine)
-            if found != wanted:
-                raise ValueError(
-                    f"a CUDA graph is of one shape, and {name} of this batch is {found} where "
-                    f"{wanted} was captured; train without --train.cuda-graph"
-                )
-            if mine is not None and new is not None:
-                mine.copy_(new)
-        return self.given
+    def _shape_of(self, batch: Batch) -> "Shape":
+        """What is known of such batches, with this one in its memory."""
+        form = tuple(map(_form, batch))
+        if form in self.shapes:
+            for mine, new in zip(self.shapes[form].given, batch, strict=True):
+                if mine is not None and new is not None:
+                    mine.copy_(new)
+        elif len(self.shapes) < MOST_SHAPES:
+            self.shapes[form] = Shape(each(batch, torch.Tensor.clone))
+        else:
+            raise ValueError(
+                f"a CUDA graph is of one shape, there are {MOST_SHAPES} already, and x of this "
+                f"batch is {form[0]}; train without --train.cuda-graph, or with batches of one "
+                "length where the task has that (--task.one-length)"
+            )
+        return self.shapes[form]
 
     def _capture(self, given: Batch) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
@@ -73,6 +78,16 @@ class Captured:
                 "without --train.cuda-graph"
             ) from error
         return graph
+
+
+@dataclass
+class Shape:
+    """Batches of one shape."""
+
+    given: Batch
+    """Where they are copied to."""
+    runs: int = 0
+    graph: torch.cuda.CUDAGraph | None = None
 
 
 def each(batch: Batch, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:

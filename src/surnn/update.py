@@ -58,7 +58,7 @@ class Updater:
         self.wrapped = world.wrap(model, config.train.shard)
         self.optimizer = make_optimizer(model, groups, config.train.cuda_graph)
         if config.train.compile:
-            compile_blocks(model)
+            compile_blocks(model, few_shapes=config.train.cuda_graph)
         self.average = Average(model, config.train.average) if config.train.average else None
         soft = config.train.label_smoothing or config.train.mixup
         self.soft = Softened(self.task, config.train, self.device) if soft else None
@@ -281,16 +281,16 @@ def make_optimizer(
     return torch.optim.AdamW(made, fused=True, capturable=captured)
 
 
-def compile_blocks(model: SequenceModel) -> None:
+def compile_blocks(model: SequenceModel, few_shapes: bool) -> None:
     """Each by itself, in place. Those that are alike are compiled once, which is much sooner done
-    than a whole model."""
+    than a whole model; and for each shape, if these are few."""
     from torch._dynamo import config  # noqa: PLC0415 (slow, and seldom wanted)
 
     config.recompile_limit = max(config.recompile_limit, 4 * len(model.blocks))
     # Dynamo looks at gradients that no one asked for.
     warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
     for block in model.blocks:
-        block.compile()
+        block.compile(dynamic=False if few_shapes else None)
 
 
 def rows(batch: Batch, part: int, parts: int, world: World) -> Batch:

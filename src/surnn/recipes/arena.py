@@ -11,7 +11,8 @@ plateaus.
 
 Pathfinder's norms are of the batch, as S4's are there: those of each step would make the black that
 its images mostly are as loud as a line. Its lines grow in the first updates, whatever is trained on
-it: nothing is learned until lines are followed, and short ones are followed first.
+it, and so do the expressions of ListOps: nothing is learned until lines are followed and brackets
+understood, and of short ones that is learned first.
 
 Clocks do not treat a word alike wherever it stands. ``lra-X-open`` has a first layer that does, for
 it updates at every step, and ``lra-X-input`` gates that see the input.
@@ -78,6 +79,7 @@ TASKS = {
         "listops", "Nested operations on lists of digits", 96_000, 128, 40,
         (0.4493, 0.3945, 0.3637, 0.5960),
         {"layers": 6, "width": 128, "prenorm": False}, (0.01, 0.01, 50, 50),
+        train={"learning_rate": 2e-3}, options={"growing": 12_000},
     ),
     "text": Arena(
         "lra_text", "Film reviews, byte by byte", 22_500, 64, 32,

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from .base import Batch, Classification, Output, Split, Tokens
-from .cache import Progress, load_or_make
+from .cache import Arrays, Progress, load_or_make
 from .listops_trees import VOCABULARY, expressions
 from .stored import Ragged, keep, kept, row_numbers
 
 DATA_SEED = 42
+LADDER = ((10, 62), (63, 249))
+"""Tokens, at least and at most, of the expressions that come before full ones where they grow."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,10 @@ class ListOps(Classification):
     Made once, from a fixed seed, and kept in ``$SURNN_CACHE`` (``~/.cache/surnn``). Validation and
     test are the same whatever the size of the training set.
 
+    What brackets and operators mean is learned from short expressions in a fraction of the time,
+    and is the same in long ones. So they can grow in training; validation and test are of the full
+    length from the beginning.
+
     Args:
         train: sequences to train on.
         valid: sequences to validate on.
@@ -40,6 +48,8 @@ class ListOps(Classification):
         longest: tokens, at most. Short expressions are for trying things on a CPU.
         one_length: pad all batches alike, to ``longest`` and the end: a GPU's updates can then be
             captured and compiled (train.cuda_graph, train.compile).
+        growing: training batches of shorter expressions: one half of them of 10 to 62 tokens, the
+            other of 63 to 249. As many of each are made besides as there are to train on.
     """
 
     train: int = 96_000
@@ -48,6 +58,7 @@ class ListOps(Classification):
     shortest: int = 501
     longest: int = 1999
     one_length: bool = False
+    growing: int = 0
 
     name: ClassVar[str] = "listops"
     paper: ClassVar[dict[str, float]] = {"suGRU": 0.4493, "suGRU, sigmoid": 0.3945, "S4": 0.5960}
@@ -59,6 +70,11 @@ class ListOps(Classification):
         if not 1 <= self.shortest <= self.longest:
             raise ValueError(
                 f"expected 1 <= shortest <= longest, got {self.shortest} and {self.longest}"
+            )
+        if self.growing < 0 or (self.growing and self.shortest <= LADDER[-1][1]):
+            raise ValueError(
+                f"growing is {self.growing} batches to expressions of {self.shortest} tokens and "
+                f"more; expected 0 or more batches, to more than {LADDER[-1][1]} tokens"
             )
 
     @property
@@ -76,32 +92,49 @@ class ListOps(Classification):
     @property
     def chance(self) -> float:
         """Always giving the most frequent answer; needs the data. 0.17 at the Arena's lengths."""
-        labels = kept(self)[1]
+        labels = kept(self)[0][1]
         return (labels.bincount().max() / len(labels)).item()
 
     def prepare(
         self, device: torch.device, data: Path | None = None, progress: Progress | None = None
     ) -> None:
         count = self.train + self.valid + self.test
-        size = {"shortest": self.shortest, "longest": self.longest}
-        arrays = load_or_make(
-            f"listops-{count}-{self.shortest}-{self.longest}.npz",
-            {"task": self.name, "version": 1, "seed": DATA_SEED, "count": count, **size},
-            lambda tell: expressions(count, DATA_SEED, tell, **size),
-            data,
-            progress,
-        )
-        offsets = arrays["offsets"]
-        stored = Ragged.of(arrays["tokens"], offsets[1:] - offsets[:-1], self.steps, device)
-        keep(self, (stored, torch.from_numpy(arrays["labels"]).long().to(device)))
+        sets = [(count, self.shortest, self.longest)]
+        if self.growing:
+            sets += [(self.train, *tokens) for tokens in LADDER]
+        keep(self, [_placed(_made(*each, data, progress), device) for each in sets])
 
     def size(self, split: Split) -> int:
         return getattr(self, split)
 
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
-        stored, labels = kept(self)
+        (stored, labels), longest = kept(self)[0], self.longest
         first = {"valid": 0, "test": self.valid, "train": self.valid + self.test}[split]
+        if split == "train" and number < self.growing:
+            rung, number = divmod(number, -(-self.growing // len(LADDER)))
+            (stored, labels), longest, first = kept(self)[1 + rung], LADDER[rung][1], 0
         rows = first + row_numbers(split, self.size(split), number, size, seed)
-        x, lengths = stored.padded(rows, self.steps if self.one_length else None)
+        x, lengths = stored.padded(rows, longest + 1 if self.one_length else None)
         labels = labels[rows.to(labels.device)]
         return Batch(x.to(device), labels.to(device), lengths.to(device))
+
+
+def _made(
+    count: int, shortest: int, longest: int, data: Path | None, progress: Progress | None
+) -> Arrays:
+    """So many expressions of so many tokens."""
+    size = {"shortest": shortest, "longest": longest}
+    return load_or_make(
+        f"listops-{count}-{shortest}-{longest}.npz",
+        {"task": ListOps.name, "version": 1, "seed": DATA_SEED, "count": count, **size},
+        lambda tell: expressions(count, DATA_SEED, tell, **size),
+        data,
+        progress,
+    )
+
+
+def _placed(arrays: Arrays, device: torch.device) -> tuple[Ragged, Tensor]:
+    """Expressions, each with its end, and answers on a device."""
+    lengths = np.diff(arrays["offsets"])
+    stored = Ragged.of(arrays["tokens"], lengths, int(lengths.max()), device)
+    return stored, torch.from_numpy(arrays["labels"]).long().to(device)
