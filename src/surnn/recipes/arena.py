@@ -79,7 +79,7 @@ TASKS = {
         "listops", "Nested operations on lists of digits", 96_000, 128, 40,
         (0.4493, 0.3945, 0.3637, 0.5960),
         {"layers": 6, "width": 128, "prenorm": False}, (0.01, 0.01, 50, 50),
-        train={"learning_rate": 2e-3}, options={"growing": 12_000},
+        train={"learning_rate": 2e-3}, options={"growing": 4000},
     ),
     "text": Arena(
         "lra_text", "Film reviews, byte by byte", 22_500, 64, 32,
@@ -105,7 +105,7 @@ TASKS = {
         (0.8492, 0.7345, 0.7140, 0.9420),
         {"layers": 6, "width": 256, "dropout": 0.1, "pool": "last"}, (0.004, 0.0, 100, 200),
         model={"convolution": TWO_ROWS, "norm": "batch"}, train={"learning_rate": 2e-3},
-        options={"growing": 6000}, shorten=with_task(images=40_000),
+        options={"growing": 2000}, shorten=with_task(images=40_000),
     ),
 }  # fmt: skip
 

@@ -15,9 +15,9 @@ from .pathfinder_snakes import images as make_images
 from .stored import keep, kept, row_numbers, shades
 
 DATA_SEED = 42
-LADDER = (2, 3, 4, 6, 9)
+LADDER = (2, 4, 6, 9, 12)
 """Paddles of the snakes that come before full ones where lines grow."""
-RUNG = 5
+RUNG = 10
 """A rung of it has one image for so many of the full lines'."""
 
 
@@ -43,9 +43,9 @@ class Pathfinder(Classification):
     Args:
         images: how many in all.
         paddles: of a snake; a distractor has a third as many.
-        growing: training batches in which lines are shorter: of 2 paddles first, then of 3, 4, 6
-            and 9. Half of a batch has the longest so far, the other half any of them. These images
-            are made besides, a fifth as many of each length.
+        growing: training batches in which lines are shorter: of 2 paddles first, then of 4, 6, 9
+            and 12. Half of a batch has the longest so far, the other half any of them. These images
+            are made besides, a tenth as many of each length.
     """
 
     images: int = 200_000
