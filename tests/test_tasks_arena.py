@@ -414,7 +414,8 @@ def test_shorter_snakes_are_other_data_in_a_file_of_their_own(tmp_path, monkeypa
 def test_lines_grow_in_training_and_nowhere_else(tmp_path, monkeypatch):
     """Half of a batch is of the longest lines so far, the rest of those and of shorter ones."""
     monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
-    task, full = Pathfinder(images=100, paddles=5, growing=9), Pathfinder(images=100, paddles=5)
+    task = Pathfinder(images=100, paddles=5, growing=9, ladder=(2, 4))
+    full = Pathfinder(images=100, paddles=5)
     task.prepare(CPU)
     full.prepare(CPU)
     sets = {p: images(10, 42, paddles=p)["images"].reshape(10, -1) for p in (2, 4)}
@@ -437,6 +438,19 @@ def test_lines_grow_in_training_and_nowhere_else(tmp_path, monkeypatch):
     again = task.batch("train", 7, 10, 0, CPU)
     assert (again.x == task.batch("train", 7, 10, 0, CPU).x).all()
     assert (again.x != task.batch("train", 7, 10, 1, CPU).x).any()
-    for wrong in ({"growing": -1}, {"growing": 9, "paddles": 2}):
-        with pytest.raises(ValueError, match=r"batches to lines of \d+ paddles; expected 0"):
-            Pathfinder(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"growing": -1}, "growing is -1; expected 0 or more"),
+        ({"growing": 9, "paddles": 9}, "full lines have 9 paddles; expected less"),
+        ({"growing": 9, "ladder": (1, 2)}, "expected numbers of paddles from 2 on"),
+        ({"growing": 9, "ladder": (2, 4, 4)}, "each more than the one before"),
+        ({"growing": 9, "ladder": (4, 2)}, "each more than the one before"),
+        ({"growing": 9, "ladder": ()}, "expected numbers of paddles"),
+    ],
+)
+def test_lines_that_cannot_grow_so_are_refused(wrong, told):
+    with pytest.raises(ValueError, match=told):
+        Pathfinder(**wrong)

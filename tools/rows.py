@@ -10,10 +10,11 @@ above it; # begins a comment:
     wide: copying-2000 0 --model.width 1024    # a trial, in a folder of its own
 
 Small models leave a GPU idle, and several at once fill it (start NVIDIA's MPS before, with
-nvidia-cuda-mps-control -d). Runs that are to be timed go alone, with --at-once 1. When the time is
-over those that are left are asked to stop, as by Ctrl-C; the same plan goes on with them, with its
---train. options as they are by then, and leaves alone what has been tested. At the end it tells
-what came of each and how to keep it; --pack keeps their records in one file, without weights.
+nvidia-cuda-mps-control -d; kill -9 of one run is the end of all there, so stop it by SIGINT). Runs
+that are to be timed go alone, with --at-once 1. When the time is over those that are left are asked
+to stop, as by Ctrl-C; the same plan goes on with them, with its --train. options as they are by
+then, and leaves alone what has been tested. At the end it tells what came of each and how to keep
+it; --pack keeps their records in one file, without weights.
 """
 
 import argparse

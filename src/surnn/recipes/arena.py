@@ -105,7 +105,7 @@ TASKS = {
         (0.8492, 0.7345, 0.7140, 0.9420),
         {"layers": 6, "width": 256, "dropout": 0.1, "pool": "last"}, (0.004, 0.0, 100, 200),
         model={"convolution": TWO_ROWS, "norm": "batch"}, train={"learning_rate": 2e-3},
-        options={"growing": 2000}, shorten=with_task(images=40_000),
+        options={"growing": 3000}, shorten=with_task(images=40_000),
     ),
 }  # fmt: skip
 

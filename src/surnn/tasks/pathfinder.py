@@ -15,10 +15,8 @@ from .pathfinder_snakes import images as make_images
 from .stored import keep, kept, row_numbers, shades
 
 DATA_SEED = 42
-LADDER = (2, 4, 6, 9, 12)
-"""Paddles of the snakes that come before full ones where lines grow."""
 RUNG = 10
-"""A rung of it has one image for so many of the full lines'."""
+"""Of each of the shorter lines there is one image for so many of the full ones."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +41,17 @@ class Pathfinder(Classification):
     Args:
         images: how many in all.
         paddles: of a snake; a distractor has a third as many.
-        growing: training batches in which lines are shorter: of 2 paddles first, then of 4, 6, 9
-            and 12. Half of a batch has the longest so far, the other half any of them. These images
-            are made besides, a tenth as many of each length.
+        growing: training batches in which lines are shorter. Half of such a batch has the longest
+            so far, the other half any up to these. Their images are made besides, of each length a
+            tenth of ``images``.
+        ladder: how many paddles the shorter lines have, one after another for equally many batches.
+            Too few batches on a rung, or too high a one (4 paddles after 2), teach little.
     """
 
     images: int = 200_000
     paddles: int = PADDLES
     growing: int = 0
+    ladder: tuple[int, ...] = (2, 3, 4, 6, 9)
 
     name: ClassVar[str] = "pathfinder"
     paper: ClassVar[dict[str, float]] = {"suGRU": 0.8492, "suGRU, sigmoid": 0.7345, "S4": 0.9420}
@@ -62,16 +63,19 @@ class Pathfinder(Classification):
             )
         if not 2 <= self.paddles <= PADDLES:
             raise ValueError(f"paddles is {self.paddles}; expected 2 to {PADDLES} for a snake")
-        if self.growing < 0 or (self.growing and not self.ladder):
+        if self.growing < 0:
+            raise ValueError(f"growing is {self.growing}; expected 0 or more batches")
+        rising = list(self.ladder) == sorted(set(self.ladder))
+        if self.growing and not (rising and self.ladder and self.ladder[0] >= 2):
             raise ValueError(
-                f"growing is {self.growing} batches to lines of {self.paddles} paddles; expected 0 "
-                f"or more, and lines of more than {LADDER[0]}"
+                f"ladder is {self.ladder}; expected numbers of paddles from 2 on, each more than "
+                "the one before"
             )
-
-    @property
-    def ladder(self) -> tuple[int, ...]:
-        """Paddles of the shorter lines."""
-        return tuple(paddles for paddles in LADDER if paddles < self.paddles)
+        if self.growing and self.ladder[-1] >= self.paddles:
+            raise ValueError(
+                f"ladder is {self.ladder}, and full lines have {self.paddles} paddles; expected "
+                "less than that"
+            )
 
     @property
     def input(self) -> Values:
