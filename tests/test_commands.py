@@ -59,6 +59,35 @@ def test_train_says_when_there_was_no_time_to_learn(tmp_path, capsys, warmup, fe
     assert ("fitted into the time, and the learning rate rises over 100" in told) == few
 
 
+GROWING = ["--task.images", "50", "--task.paddles", "5", "--task.growing", "6"]
+LADDER = ["--task.ladder", "2", "4"]
+
+
+@pytest.mark.parametrize(("steps", "easy"), [("6", True), ("7", False)])
+def test_train_says_when_only_easier_things_are_trained(tmp_path, capsys, monkeypatch, steps, easy):
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    sizes = [*SIZES[2:], "--train.steps", steps, "--train.warmup", "0"]
+    words = ["train", "pathfinder", *sizes, *GROWING, *LADDER, "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    assert ("the first 6 updates are of something easier" in capsys.readouterr().out) == easy
+    assert config_of(tmp_path / "run")["task"]["ladder"] == [2, 4]
+    # What only training has is nothing to those who test: shorter lines than its ladder's too.
+    for path in tmp_path.glob("*-of-[24].npz"):
+        path.unlink()
+    assert main(["eval", str(tmp_path / "run"), "--task.paddles", "3"]) == 0
+    assert "task.growing" not in capsys.readouterr().out
+    assert not [*tmp_path.glob("*-of-[24].npz")]
+
+
+def test_train_says_when_there_was_time_for_easier_things_only(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    sizes = [*SIZES[2:], "--train.minutes", "0.0001", "--train.warmup", "0"]
+    words = ["train", "pathfinder", *sizes, *GROWING, *LADDER, "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "fitted into the time, and the first 6 are of something easier" in told
+
+
 @pytest.mark.parametrize("kind", ["gru", "transformer", "mingru"])
 def test_a_baseline_trains_in_the_same_way(tmp_path, kind):
     block = ["--model.block", "residual"] if kind == "transformer" else []

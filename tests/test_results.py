@@ -12,6 +12,7 @@ import pytest
 from surnn.commands.reproduce import configure, with_seed
 from surnn.recipes import RECIPES
 from surnn.runs import RunFolder, config_from_dict, config_to_dict
+from surnn.tasks.copying import Copying
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
@@ -68,6 +69,17 @@ def test_a_row_is_mean_and_deviation_over_its_seeds(tmp_path, rows):
     )
     assert "| 50 of 3,000 updates, 18 s | 10 | 5.0 GB |" in page
     assert "| copying-1000 | task.delay 7 | 25.00 ± 0.00 (2 seeds) |" in page
+
+
+def test_the_pace_is_that_of_full_size(tmp_path, rows, monkeypatch):
+    monkeypatch.setattr(Copying, "easy_batches", 35)  # of which those before were not
+    results.add("copying-1000", [finished_run(tmp_path / "run", 0, 0.5)], rows)
+    record = json.loads((rows / "copying-1000" / "record.json").read_text())
+    assert record["updates_per_second"] == [10]
+    monkeypatch.setattr(Copying, "easy_batches", 45)  # one line tells no pace
+    results.again(rows)
+    record = json.loads((rows / "copying-1000" / "record.json").read_text())
+    assert record["updates_per_second"] == [None]
 
 
 def test_a_seed_that_is_run_again_takes_its_place(tmp_path, rows):
@@ -183,9 +195,12 @@ def test_a_record_tells_who_shared_the_device_but_not_where_data_lay(tmp_path, r
     run = finished_run(tmp_path / "run", 0, 0.5)
     environment = json.loads((run / "environment.json").read_text())
     (run / "environment.json").write_text(json.dumps({**environment, "data": {"mnist": "/a/b"}}))
+    (run / "resumed.jsonl").write_text('{"step": 5, "data": {"mnist": "/a/b"}}\n{"step": 9}\n')
     results.add("copying-1000", [run], rows, beside=7)
     kept = json.loads((rows / "copying-1000" / "seed0" / "environment.json").read_text())
     assert kept == {**environment, "data": {"mnist": "b"}, "beside": 7}
+    sessions = RunFolder.open(rows / "copying-1000" / "seed0").sessions()
+    assert sessions == [{"step": 5, "data": {"mnist": "b"}}, {"step": 9}]
     assert "| 10, beside 7 others | 5.0 GB |" in results.page(rows)
     results.add("copying-1000", [finished_run(tmp_path / "alone", 1, 0.5)], rows)
     results.add("copying-1000", [run], rows, beside=1)

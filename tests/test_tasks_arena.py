@@ -1,5 +1,6 @@
 """ListOps and Pathfinder: against evaluators of their own."""
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -181,9 +182,10 @@ def test_expressions_grow_in_training_and_nowhere_else(tmp_path, monkeypatch):
         mine, theirs = (t.batch(split, number, 6, 0, CPU) for t in (task, full))
         assert all((a == b).all() for a, b in zip(mine[:3], theirs[:3], strict=True))
     assert task.chance == full.chance
-    for wrong in ({"growing": -1}, {"growing": 9, "shortest": 249}):
-        with pytest.raises(ValueError, match=r"growing is -?\d+ batches to expressions of"):
-            ListOps(**wrong)
+    with pytest.raises(ValueError, match="growing is -1; expected 0 or more"):
+        ListOps(growing=-1)
+    with pytest.raises(ValueError, match=r"no longer than those of up to 249 .* or growing 0"):
+        ListOps(growing=9, shortest=249)
 
 
 def test_listops_batches_can_have_one_length(tmp_path, monkeypatch):
@@ -427,28 +429,34 @@ def test_lines_grow_in_training_and_nowhere_else(tmp_path, monkeypatch):
 
     for number in range(9):
         newest = 2 if number < 5 else 4
-        assert lengths(number)[:5] == [newest] * 5
-        assert all(paddles in (2, newest) for paddles in lengths(number)[5:])
-    assert {p for number in range(5, 9) for p in lengths(number)[5:]} == {2, 4}
+        assert lengths(number)[::2] == [newest] * 5
+        assert all(paddles in (2, newest) for paddles in lengths(number)[1::2])
+    assert {p for number in range(5, 9) for p in lengths(number)[1::2]} == {2, 4}
     assert not any(lengths(9))
     for split, number in (("train", 9), ("valid", 0), ("test", 0)):
         mine, theirs = (t.batch(split, number, 10, 0, CPU) for t in (task, full))
         assert (mine.x == theirs.x).all()
         assert (mine.target == theirs.target).all()
-    again = task.batch("train", 7, 10, 0, CPU)
-    assert (again.x == task.batch("train", 7, 10, 0, CPU).x).all()
-    assert (again.x != task.batch("train", 7, 10, 1, CPU).x).any()
+    again = replace(task, ladder=[2, 4])
+    again.prepare(CPU)
+    assert again == task
+    assert (again.batch("train", 7, 10, 0, CPU).x == task.batch("train", 7, 10, 0, CPU).x).all()
+    assert (again.batch("train", 7, 10, 1, CPU).x != task.batch("train", 7, 10, 0, CPU).x).any()
+    with pytest.raises(ValueError, match="a batch of 90 is more than the 80"):
+        task.batch("train", 0, 90, 0, CPU)  # now, and not when they are grown
 
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
         ({"growing": -1}, "growing is -1; expected 0 or more"),
-        ({"growing": 9, "paddles": 9}, "full lines have 9 paddles; expected less"),
+        ({"growing": 9, "paddles": 9}, "less than the 9 of full lines; or growing 0"),
         ({"growing": 9, "ladder": (1, 2)}, "expected numbers of paddles from 2 on"),
         ({"growing": 9, "ladder": (2, 4, 4)}, "each more than the one before"),
         ({"growing": 9, "ladder": (4, 2)}, "each more than the one before"),
-        ({"growing": 9, "ladder": ()}, "expected numbers of paddles"),
+        ({"growing": 9, "ladder": ()}, "at least a batch for each"),
+        ({"growing": 2, "ladder": (2, 3, 4)}, "at least a batch for each"),
+        ({"ladder": (2, 5)}, "set growing too"),
     ],
 )
 def test_lines_that_cannot_grow_so_are_refused(wrong, told):

@@ -13,10 +13,13 @@ import torch
 from surnn.cli import main
 from surnn.config import GateConfig, ModelConfig, RunConfig
 from surnn.evaluate import autocast, evaluate
+from surnn.models import SequenceModel
 from surnn.runs import RunError, RunFolder
 from surnn.tasks import TASKS, load_task
 from surnn.tasks.copying import Copying
+from surnn.tasks.listops import ListOps
 from surnn.train import NotFinite, Trainer
+from surnn.update import compile_blocks
 from test_all_tasks import SMALL as SMALL_TASKS
 from training import BRIEF, CONFIG, RAGGED, SMALL, TASK, resumed, same, trainer, updates, weights
 
@@ -117,7 +120,8 @@ def graphs(monkeypatch):
         return graph
 
     in_place = torch.nn.Module.compile
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda self: in_place(self, backend=backend))
+    with_backend = lambda self, **options: in_place(self, backend=backend, **options)  # noqa: E731
+    monkeypatch.setattr(torch.nn.Module, "compile", with_backend)
     torch.compiler.reset()
     yield made
     torch.compiler.reset()
@@ -132,6 +136,15 @@ def test_blocks_that_are_alike_are_compiled_once_and_evaluations_not_at_all(grap
     run.close()
     run.model(torch.zeros(2, 33, 9))  # a plain model again
     assert len(graphs) == 2
+
+
+@pytest.mark.parametrize(("few_shapes", "compiled"), [(True, 3), (False, 2)])
+def test_a_few_shapes_are_compiled_one_by_one_and_many_for_all(graphs, few_shapes, compiled):
+    model = SequenceModel(SMALL, GateConfig(rate=0.3), TASK.input, TASK.output, TASK.steps)
+    compile_blocks(model, few_shapes)
+    for steps in (20, 30, 40):
+        model(torch.zeros(2, steps, 9))
+    assert len(graphs) == compiled
 
 
 def test_what_is_not_compiled_does_not_wait_for_the_compiler():
@@ -365,3 +378,10 @@ def test_half_precision_is_for_gpus():
 def test_a_cuda_graph_without_a_gpu_is_refused():
     with pytest.raises(ValueError, match="needs a GPU"):
         trainer(cuda_graph=True)
+
+
+def test_a_graph_needs_batches_of_one_length():
+    task, captured = ListOps(train=8, valid=8, test=8), replace(BRIEF, cuda_graph=True)
+    RunConfig(replace(task, one_length=True), train=captured)
+    with pytest.raises(ValueError, match=r"set task\.one_length, or leave out train\.cuda_graph"):
+        RunConfig(task, train=captured)

@@ -20,6 +20,13 @@ def test_patience():
     assert run.step < 20
 
 
+def test_patience_begins_when_nothing_is_easier_any_more(monkeypatch):
+    monkeypatch.setattr(Copying, "easy_batches", 30)
+    run = trainer(steps=1000, evaluate_every=1, patience=2, learning_rate=1e-9)
+    run.fit()
+    assert 32 <= run.step < 50
+
+
 def test_schedules():
     train = TrainConfig(steps=100, warmup=10, hold=0.5, final=0.1, anneal=(0.5, 0.75))
     shares = [learning_rate(train, step) for step in range(101)]

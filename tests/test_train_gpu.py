@@ -194,10 +194,19 @@ def test_a_few_shapes_are_captured_one_by_one(tmp_path, compiled):
 
 
 def test_shapes_that_change_are_refused():
-    parts = {"task": ListOps(train=40, valid=8, test=8), "gate": GateConfig(rate=0.2)}
-    config = options(parts, cuda_graph=True, batch=4, rate_penalty=0.0)
-    with pytest.raises(ValueError, match=r"one shape.*--train\.cuda-graph"):
-        Trainer(config).fit()
+    lengths = []
+
+    def work(batch: Batch) -> None:
+        lengths.append(batch.x.shape[1])
+
+    captured = Captured(work)
+    for length in (5, 6, 7, 8, 5):
+        captured(Batch(torch.zeros(4, length, device="cuda"), torch.zeros(4, device="cuda")))
+    with pytest.raises(
+        ValueError, match=r"after 4 others this one is \[4, 9\].*--train\.cuda-graph"
+    ):
+        captured(Batch(torch.zeros(4, 9, device="cuda"), torch.zeros(4, device="cuda")))
+    assert lengths == [5, 6, 7, 8, 5]
 
 
 def test_batches_made_ahead_are_the_batches():

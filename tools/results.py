@@ -72,11 +72,19 @@ def add(row: str, runs: list[Path], rows: Path, beside: int = 0) -> None:
         for name in KEPT:
             if (path / name).exists():
                 shutil.copyfile(path / name, kept / name)
-        environment = {**folder.environment(), "beside": beside}
-        if "data" in environment:  # it is written when data are found
-            environment["data"] = {task: Path(at).name for task, at in environment["data"].items()}
+        environment = without_folders({**folder.environment(), "beside": beside})
         (kept / "environment.json").write_text(json.dumps(environment, indent=2) + "\n")
+        if (kept / "resumed.jsonl").exists():
+            lines = [json.dumps(without_folders(session)) for session in folder.sessions()]
+            (kept / "resumed.jsonl").write_text("".join(f"{line}\n" for line in lines))
     summarise(rows / row)
+
+
+def without_folders(told: dict[str, Any]) -> dict[str, Any]:
+    """The same with the names of data only, not where they were."""
+    if "data" not in told:  # it is written when data are found
+        return told
+    return {**told, "data": {task: Path(at).name for task, at in told["data"].items()}}
 
 
 def again(rows: Path) -> None:
@@ -113,7 +121,8 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
             raise SystemExit(f"{seed}: nothing is logged of its training; it was too short")
         updates.append(max(line["step"] for line in lines))
         seconds.append(trained[-1]["seconds"])
-        speeds.append(speed(lines))
+        full_size = [line for line in lines if line["step"] > task.easy_batches]
+        speeds.append(speed(full_size))
         memory += [line["peak_memory"] for line in trained if "peak_memory" in line]
     model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
     environments = [RunFolder.open(seed).environment() for seed in seeds]

@@ -31,7 +31,7 @@ class Captured:
 
     def __init__(self, work: Callable[[Batch], None]) -> None:
         self.work = work
-        self.shapes: dict[tuple[str, ...], Shape] = {}
+        self.shapes: dict[tuple[str, ...], OfOneShape] = {}
         self.stream = torch.cuda.Stream()
 
     def __call__(self, batch: Batch) -> None:
@@ -48,7 +48,7 @@ class Captured:
         shape.graph = shape.graph or self._capture(shape.given)
         shape.graph.replay()
 
-    def _shape_of(self, batch: Batch) -> "Shape":
+    def _shape_of(self, batch: Batch) -> "OfOneShape":
         """What is known of such batches, with this one in its memory."""
         form = tuple(map(_form, batch))
         if form in self.shapes:
@@ -56,12 +56,11 @@ class Captured:
                 if mine is not None and new is not None:
                     mine.copy_(new)
         elif len(self.shapes) < MOST_SHAPES:
-            self.shapes[form] = Shape(each(batch, torch.Tensor.clone))
+            self.shapes[form] = OfOneShape(each(batch, torch.Tensor.clone))
         else:
             raise ValueError(
-                f"a CUDA graph is of one shape, there are {MOST_SHAPES} already, and x of this "
-                f"batch is {form[0]}; train without --train.cuda-graph, or with batches of one "
-                "length where the task has that (--task.one-length)"
+                f"a CUDA graph is of one shape of batch, and after {MOST_SHAPES} others this one "
+                f"is {', '.join(form)}; train without --train.cuda-graph"
             )
         return self.shapes[form]
 
@@ -81,8 +80,8 @@ class Captured:
 
 
 @dataclass
-class Shape:
-    """Batches of one shape."""
+class OfOneShape:
+    """What is done with batches of one shape."""
 
     given: Batch
     """Where they are copied to."""

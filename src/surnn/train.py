@@ -314,7 +314,7 @@ class Trainer:
             if self.best is None:
                 self._save_best(value)
         else:
-            self.since_best += 1
+            self.since_best += self.step > self.task.easy_batches
             if self._is_better(value):
                 self.best, self.since_best = value, 0
                 self._save_best(value)

@@ -21,8 +21,8 @@ class Trained(NamedTuple):
     model: SequenceModel
     """With the weights of the checkpoint, in eval mode."""
     task: Task
-    """What it was trained on, in the tokens that the folder keeps; ``task.prepare(device)`` loads
-    its data."""
+    """What it was trained on, without what was easier at first, in the tokens that the folder
+    keeps; ``task.prepare(device)`` loads its data."""
     config: RunConfig
     """Every choice of the run. Backend ``"triton"`` has become ``"auto"``: exact backends compute
     the same, and there may be no GPU here."""
@@ -43,7 +43,7 @@ def load(run: str | Path, checkpoint: str = "best", device: torch.device | str =
     folder = RunFolder.open(Path(run))
     config = portable_config(folder)
     weights, state = folder.load(checkpoint)
-    task = in_its_tokens(config.task, folder)
+    task = in_its_tokens(config.task.as_tested(), folder)
     model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
     try:
         model.load_state_dict(weights)

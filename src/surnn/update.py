@@ -16,7 +16,7 @@ from .averaging import Average, statistics
 from .config import RunConfig
 from .distributed import World
 from .evaluate import autocast, first_state, layer_rates
-from .graphs import Captured, each
+from .graphs import MOST_SHAPES, Captured, each
 from .models import SequenceModel, StreamState
 from .schedule import gate_noise, learning_rate
 from .softening import Softened
@@ -286,7 +286,7 @@ def compile_blocks(model: SequenceModel, few_shapes: bool) -> None:
     than a whole model; and for each shape, if these are few."""
     from torch._dynamo import config  # noqa: PLC0415 (slow, and seldom wanted)
 
-    config.recompile_limit = max(config.recompile_limit, 4 * len(model.blocks))
+    config.recompile_limit = max(config.recompile_limit, MOST_SHAPES * len(model.blocks))
     # Dynamo looks at gradients that no one asked for.
     warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
     for block in model.blocks:

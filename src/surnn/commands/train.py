@@ -160,6 +160,11 @@ def notes(trainer: "Trainer") -> Iterator[str]:
             f"the learning rate rises over {train.warmup} updates, and the run ends after "
             f"{train.steps}: take more --train.steps, or a smaller --train.warmup"
         )
+    if train.steps <= (easy := trainer.task.easy_batches):
+        yield (
+            f"the first {easy} updates are of something easier than what is validated, and the run "
+            f"ends after {train.steps}: take more --train.steps, or a smaller --task.growing"
+        )
 
 
 def _tell(trainer: "Trainer", result: dict[str, Any]) -> None:
@@ -177,6 +182,13 @@ def _tell(trainer: "Trainer", result: dict[str, Any]) -> None:
         say(
             f"only {trainer.step} updates fitted into the time, and the learning rate rises over "
             f"{train.warmup}: take a smaller --train.batch or model, a GPU, or more time"
+        )
+    easy = trainer.task.easy_batches
+    if train.minutes is not None and trainer.step <= easy and not trainer.interrupted:
+        say(
+            f"only {trainer.step} updates fitted into the time, and the first {easy} are of "
+            "something easier than what is validated: take a smaller --task.growing, a GPU, or "
+            "more time"
         )
     if trainer.folder is not None:
         path = trainer.folder.path

@@ -11,8 +11,8 @@ plateaus.
 
 Pathfinder's norms are of the batch, as S4's are there: those of each step would make the black that
 its images mostly are as loud as a line. Its lines grow in the first updates, whatever is trained on
-it, and so do the expressions of ListOps: nothing is learned until lines are followed and brackets
-understood, and of short ones that is learned first.
+it, and so do the expressions of ListOps: what a line or a bracket means is learned from short ones
+in a fraction of the time. Published numbers are without such.
 
 Clocks do not treat a word alike wherever it stands. ``lra-X-open`` has a first layer that does, for
 it updates at every step, and ``lra-X-input`` gates that see the input.
@@ -76,7 +76,7 @@ class Arena:
 
 TASKS = {
     "listops": Arena(
-        "listops", "Nested operations on lists of digits", 96_000, 128, 40,
+        "listops", "Nested operations on lists of digits, short ones first", 96_000, 128, 40,
         (0.4493, 0.3945, 0.3637, 0.5960),
         {"layers": 6, "width": 128, "prenorm": False}, (0.01, 0.01, 50, 50),
         train={"learning_rate": 2e-3}, options={"growing": 4000},
@@ -101,7 +101,7 @@ TASKS = {
         model=NATURAL, train=SMOOTHED,
     ),
     "pathfinder": Arena(
-        "pathfinder", "Whether two dots are on one line", 160_000, 128, 200,
+        "pathfinder", "Whether two dots are on one line, short ones first", 160_000, 128, 200,
         (0.8492, 0.7345, 0.7140, 0.9420),
         {"layers": 6, "width": 256, "dropout": 0.1, "pool": "last"}, (0.004, 0.0, 100, 200),
         model={"convolution": TWO_ROWS, "norm": "batch"}, train={"learning_rate": 2e-3},

@@ -127,6 +127,15 @@ class Task(ABC):
         """
         return False
 
+    @property
+    def easy_batches(self) -> int:
+        """Training batches, the first ones, of something easier than what is asked in the end."""
+        return 0
+
+    def as_tested(self) -> "Task":
+        """The same without what only training has."""
+        return self
+
     def files(self) -> dict[str, str]:
         """What a trained model is used with, besides its weights: texts of files, by name. A run's
         folder keeps them."""

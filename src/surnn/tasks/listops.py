@@ -3,7 +3,7 @@
 ``[MAX 2 9 [MIN 4 7 ] 0 ]`` is 9; the Arena's expressions are 500 to 2000 tokens long.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -71,11 +71,20 @@ class ListOps(Classification):
             raise ValueError(
                 f"expected 1 <= shortest <= longest, got {self.shortest} and {self.longest}"
             )
-        if self.growing < 0 or (self.growing and self.shortest <= LADDER[-1][1]):
+        if self.growing < 0:
+            raise ValueError(f"growing is {self.growing}; expected 0 or more batches")
+        if self.growing and self.shortest <= LADDER[-1][1]:
             raise ValueError(
-                f"growing is {self.growing} batches to expressions of {self.shortest} tokens and "
-                f"more; expected 0 or more batches, to more than {LADDER[-1][1]} tokens"
+                f"expressions of {self.shortest} tokens are no longer than those of up to "
+                f"{LADDER[-1][1]} that they grow from; use longer ones, or growing 0"
             )
+
+    @property
+    def easy_batches(self) -> int:
+        return self.growing
+
+    def as_tested(self) -> "ListOps":
+        return replace(self, growing=0)
 
     @property
     def input(self) -> Tokens:

@@ -1,6 +1,7 @@
 """Pathfinder: are the two circles joined by a dashed line? Read pixel by pixel."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,8 +16,9 @@ from .pathfinder_snakes import images as make_images
 from .stored import keep, kept, row_numbers, shades
 
 DATA_SEED = 42
-RUNG = 10
-"""Of each of the shorter lines there is one image for so many of the full ones."""
+LADDER = (2, 3, 4, 6, 9)
+FULL_FOR_ONE_SHORTER = 10
+"""Images of full lines for each of one of the shorter lengths."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,12 @@ class Pathfinder(Classification):
             so far, the other half any up to these. Their images are made besides, of each length a
             tenth of ``images``.
         ladder: how many paddles the shorter lines have, one after another for equally many batches.
-            Too few batches on a rung, or too high a one (4 paddles after 2), teach little.
     """
 
     images: int = 200_000
     paddles: int = PADDLES
     growing: int = 0
-    ladder: tuple[int, ...] = (2, 3, 4, 6, 9)
+    ladder: tuple[int, ...] = LADDER
 
     name: ClassVar[str] = "pathfinder"
     paper: ClassVar[dict[str, float]] = {"suGRU": 0.8492, "suGRU, sigmoid": 0.7345, "S4": 0.9420}
@@ -65,17 +66,30 @@ class Pathfinder(Classification):
             raise ValueError(f"paddles is {self.paddles}; expected 2 to {PADDLES} for a snake")
         if self.growing < 0:
             raise ValueError(f"growing is {self.growing}; expected 0 or more batches")
-        rising = list(self.ladder) == sorted(set(self.ladder))
-        if self.growing and not (rising and self.ladder and self.ladder[0] >= 2):
+        object.__setattr__(self, "ladder", tuple(self.ladder))
+        if self.growing:
+            self._check_ladder()
+        elif self.ladder != LADDER:
+            raise ValueError("a ladder is of lines that grow: set growing too, or leave it out")
+
+    def _check_ladder(self) -> None:
+        if any(shorter >= longer for shorter, longer in pairwise((1, *self.ladder, self.paddles))):
             raise ValueError(
                 f"ladder is {self.ladder}; expected numbers of paddles from 2 on, each more than "
-                "the one before"
+                f"the one before and all less than the {self.paddles} of full lines; or growing 0"
             )
-        if self.growing and self.ladder[-1] >= self.paddles:
+        if not 0 < len(self.ladder) <= self.growing:
             raise ValueError(
-                f"ladder is {self.ladder}, and full lines have {self.paddles} paddles; expected "
-                "less than that"
+                f"growing is {self.growing} batches and ladder {self.ladder}; expected at least a "
+                "batch for each"
             )
+
+    @property
+    def easy_batches(self) -> int:
+        return self.growing
+
+    def as_tested(self) -> "Pathfinder":
+        return replace(self, growing=0, ladder=LADDER)
 
     @property
     def input(self) -> Values:
@@ -98,7 +112,8 @@ class Pathfinder(Classification):
     ) -> None:
         sets = [(self.images, self.paddles)]
         if self.growing:
-            sets += [(self.images // RUNG, paddles) for paddles in self.ladder]
+            shorter = self.images // FULL_FOR_ONE_SHORTER
+            sets += [(shorter, paddles) for paddles in self.ladder]
         made = [_made(count, paddles, data, progress) for count, paddles in sets]
         both = ("images", "labels")
         pixels, labels = (torch.cat([torch.from_numpy(each[n]) for each in made]) for n in both)
@@ -111,20 +126,20 @@ class Pathfinder(Classification):
         pixels, labels = kept(self)
         tenth = self.images // 10
         first = {"train": 0, "valid": 8 * tenth, "test": 9 * tenth}[split]
+        rows = first + row_numbers(split, self.size(split), number, size, seed)
         if split == "train" and number < self.growing:
             rows = self.images + self._shorter(number, size, seed)
-        else:
-            rows = first + row_numbers(split, self.size(split), number, size, seed)
         rows = rows.to(pixels.device)
         return Batch(shades(pixels[rows]).to(device), labels[rows].to(device))
 
     def _shorter(self, number: int, size: int, seed: int) -> Tensor:
         """Rows of shorter lines, counted from the first of them."""
-        random, rung = generator_for(seed, number, torch.device("cpu")), self.images // RUNG
+        random = generator_for(seed, number, torch.device("cpu"))
+        each = self.images // FULL_FOR_ONE_SHORTER
         newest = number * len(self.ladder) // self.growing
         which = torch.randint(newest + 1, (size,), generator=random)
-        which[: size // 2] = newest
-        return which * rung + torch.randint(rung, (size,), generator=random)
+        which[::2] = newest  # in turns: whoever takes a part of the batch has some of both
+        return which * each + torch.randint(each, (size,), generator=random)
 
 
 def _made(count: int, paddles: int, data: Path | None, progress: Progress | None) -> Arrays:
