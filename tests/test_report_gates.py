@@ -134,7 +134,9 @@ def test_no_data_are_made_that_are_not_needed(tmp_path, monkeypatch):
 
 
 def test_chance_is_taken_from_data_at_hand(tmp_path, monkeypatch):
-    monkeypatch.setattr(ListOps, "prepare", lambda s, *_: keep(s, (0, torch.tensor([1, 1, 1, 2]))))
+    monkeypatch.setattr(
+        ListOps, "prepare", lambda s, *_: keep(s, [(0, torch.tensor([1, 1, 1, 2]))])
+    )
     monkeypatch.setattr("surnn.report.gathering.at_hand", lambda *_: True)
     fresh_run(tmp_path / "run", ListOps(), ModelConfig(kind="gru", width=8), GateConfig())
     (about,) = shown(tmp_path / "run")["runs"]
