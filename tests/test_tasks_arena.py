@@ -182,6 +182,8 @@ def test_expressions_grow_in_training_and_nowhere_else(tmp_path, monkeypatch):
         mine, theirs = (t.batch(split, number, 6, 0, CPU) for t in (task, full))
         assert all((a == b).all() for a, b in zip(mine[:3], theirs[:3], strict=True))
     assert task.chance == full.chance
+    assert (task.easy_batches, full.easy_batches) == (7, 0)
+    assert task.as_tested() == full
     with pytest.raises(ValueError, match="growing is -1; expected 0 or more"):
         ListOps(growing=-1)
     with pytest.raises(ValueError, match=r"no longer than those of up to 249 .* or growing 0"):
