@@ -380,8 +380,9 @@ def test_a_cuda_graph_without_a_gpu_is_refused():
         trainer(cuda_graph=True)
 
 
-def test_a_graph_needs_batches_of_one_length():
-    task, captured = ListOps(train=8, valid=8, test=8), replace(BRIEF, cuda_graph=True)
-    RunConfig(replace(task, one_length=True), train=captured)
-    with pytest.raises(ValueError, match=r"set task\.one_length, or leave out train\.cuda_graph"):
-        RunConfig(task, train=captured)
+@pytest.mark.parametrize(("one_length", "told"), [(False, "--task.one-length"), (True, "a GPU")])
+def test_a_graph_needs_batches_of_one_length(tmp_path, monkeypatch, one_length, told):
+    monkeypatch.setenv("SURNN_CACHE", str(tmp_path))
+    task = ListOps(train=8, valid=8, test=8, one_length=one_length)
+    with pytest.raises(ValueError, match=told):
+        trainer(config=replace(CONFIG, task=task), cuda_graph=True)

@@ -393,11 +393,6 @@ class RunConfig:
                 "gate.kind open has all layers open, at all steps: leave out model.open_layers and "
                 "model.max_rate"
             )
-        if train.cuda_graph and getattr(self.task, "one_length", True) is False:
-            raise ValueError(
-                "a CUDA graph is of one shape, and batches are as long as their longest sequence: "
-                "set task.one_length, or leave out train.cuda_graph"
-            )
         if train.rate_penalty and gate.target_rate is None:
             raise ValueError("train.rate_penalty pulls towards gate.target_rate: set both")
         if gate.target_rate is not None and not train.rate_penalty:

@@ -103,6 +103,11 @@ class Updater:
             )
         if self.train.shard and self.train.average:
             raise ValueError("train.average is of whole weights, and train.shard divides them")
+        if self.train.cuda_graph and getattr(self.task, "one_length", True) is False:
+            raise ValueError(
+                "a CUDA graph is of one shape, and batches are as long as their longest sequence; "
+                "train with --task.one-length, or without --train.cuda-graph"
+            )
         if self.train.cuda_graph and self.device.type != "cuda":
             raise ValueError("a CUDA graph needs a GPU; train without --train.cuda-graph")
         if self.train.cuda_graph and self.world.size > 1:
