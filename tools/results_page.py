@@ -200,10 +200,10 @@ def page(rows: Path) -> str:
         "each run's configuration, environment, metrics and evaluations. The best weights of",
         "validation, on the test set, once. ± is the standard deviation over seeds; **bold** is at",
         "least as good as the paper's number. Seconds are of training with its evaluations,",
-        "updates/s without them; memory is the most that torch had allocated on the GPU. Commands",
-        "are without the folders of data and runs, and of the first seed; the whole of each is in",
-        "its record, with the commit; a + after that says that there were changes which were",
-        "committed later.",
+        "updates/s without them, of full size where sequences grow; memory is the most that torch",
+        "had allocated on the GPU. Commands are without the folders of data and runs, and of the",
+        "first seed; the whole of each is in its record, with the commit; a + after that says that",
+        "there were changes which were committed later.",
     ]
     if claims.exists():
         lines += ["", filled(claims.read_text(), records).rstrip()]

@@ -13,8 +13,6 @@ WARM_UP = 3
 FAR_AHEAD = 8
 """Batches by which the host may be ahead of the device; more would only fill its memory, and be
 late to notice a signal or the end of the time."""
-
-
 MOST_SHAPES = 4
 """Of batches. Each is captured by itself, in memory of its own, so that they must be few."""
 

@@ -184,7 +184,7 @@ def _tell(trainer: "Trainer", result: dict[str, Any]) -> None:
             f"{train.warmup}: take a smaller --train.batch or model, a GPU, or more time"
         )
     easy = trainer.task.easy_batches
-    if train.minutes is not None and trainer.step <= easy and not trainer.interrupted:
+    if train.minutes is not None and 0 < trainer.step <= easy and not trainer.interrupted:
         say(
             f"only {trainer.step} updates fitted into the time, and the first {easy} are of "
             "something easier than what is validated: take a smaller --task.growing, a GPU, or "

@@ -17,6 +17,7 @@ from .stored import keep, kept, row_numbers, shades
 
 DATA_SEED = 42
 LADDER = (2, 3, 4, 6, 9)
+"""Paddles of the lines that come before full ones where they grow."""
 FULL_FOR_ONE_SHORTER = 10
 """Images of full lines for each of one of the shorter lengths."""
 
@@ -36,9 +37,8 @@ class Pathfinder(Classification):
     of them; contrasts above white are clipped; the 80/10/10 split is in order, as images are
     independent.
 
-    Models may stay at chance for long, as nothing is learned until lines are followed, and that
-    comes the later the longer they are. So they can grow in training; validation and test are of
-    full lines from the beginning.
+    Models may stay at chance for long. So lines can grow in training, for short ones are learned
+    sooner; validation and test are of full lines from the beginning.
 
     Args:
         images: how many in all.
