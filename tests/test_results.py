@@ -17,7 +17,8 @@ from surnn.tasks.copying import Copying
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import results  # noqa: E402
-from results_page import FIGURES, MARKS, RACES, filled, race, short, with_headlines  # noqa: E402
+from results_figures import FIGURES, RACES  # noqa: E402
+from results_page import MARKS, filled, race, short, with_headlines  # noqa: E402
 
 
 def begun_run(path, row, seed=0, flags="", **train):

@@ -26,7 +26,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from results_page import FIGURES, FOLDER, ROOT, page, with_headlines
+from results_figures import FIGURES, FOLDER
+from results_page import ROOT, page, with_headlines
 
 from surnn.commands.configure import spelled_out, value_of
 from surnn.commands.reproduce import configure, with_seed
