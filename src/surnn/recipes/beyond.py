@@ -21,6 +21,15 @@ def ecg() -> RunConfig:
 
 
 @recipe()
+def ecg_open() -> RunConfig:
+    """A first layer that reads every sample; gates above it see what that makes of the signal."""
+    config = ecg()
+    model = replace(config.model, layers=2, open_layers=1)
+    gate = replace(config.gate, target_rate=0.05)
+    return RunConfig(config.task, model, gate, replace(config.train, rate_penalty=1.0))
+
+
+@recipe()
 def ecg_clock() -> RunConfig:
     """The same with rhythms, which know nothing of the heart's."""
     config = ecg()
