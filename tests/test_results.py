@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -188,6 +189,26 @@ def test_a_figure_is_drawn_by_the_command_that_stands_below_it(tmp_path, monkeyp
     monkeypatch.setattr(results, "FIGURES", (speech,))
     results.figures(ROOT / "results" / "rows", tmp_path)
     assert (tmp_path / "spoken-digits.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+def test_the_command_below_a_figure_names_its_runs_to_a_shell(figure):
+    command = figure.shown()[-1].partition("`")[2].partition("`")[0]
+    pattern = command.partition(f"surnn plot {figure.plot} ")[2]
+    words = ["bash", "-c", f"printf '%s\\n' {pattern}"]
+    named = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    runs = figure.runs(ROOT / "results" / "rows")
+    assert runs
+    assert named.split() == [str(run.relative_to(ROOT)) for run in runs]
+
+
+def test_gates_that_are_sigmoids_are_not_said_to_update_at_some_steps(tmp_path, rows):
+    run = finished_run(tmp_path / "run", 0, 0.7, row="lra-text-sigmoid")
+    results.add("lra-text-sigmoid", [run], rows)
+    page = results.page(rows).splitlines()
+    (line,) = (line for line in page if line.startswith("| lra-text-sigmoid | Table 2"))
+    assert "| every step, by 0.20 on average" in line
+    assert "of steps" not in line
 
 
 def test_a_record_tells_who_shared_the_device_but_not_where_data_lay(tmp_path, rows):

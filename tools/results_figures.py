@@ -29,7 +29,8 @@ class Figure:
 
     def shown(self) -> list[str]:
         """On the page."""
-        seeds = f"results/rows/{{{','.join(self.rows)}}}/seed*"
+        several = f"{{{','.join(self.rows)}}}" if self.rows[1:] else self.rows[0]  # as of a shell
+        seeds = f"results/rows/{several}/seed*"
         return ["", f"![{self.name}]({FOLDER / self.file})", "",
                 f"{self.about} <sub>`surnn plot {self.plot} {seeds}`</sub>"]  # fmt: skip
 

@@ -226,6 +226,8 @@ def line(recipe: Recipe, found: Record, higher_is_better: bool) -> str:
         told_first = ", ".join(f"{name} {value}" for name, value in found["begun_with"].items())
         done += f" (begun with {told_first})"
     rate = "" if found["update_rate"] is None else f"{found['update_rate']:.1%} of steps"
+    if recipe().gate.mode == "soft":
+        rate = f"every step, by {found['update_rate']:.2f} on average"
     if by_kind := found["update_rate_by_kind"]:
         rate += f" ({', '.join(f'{kind} {share:.1%}' for kind, share in by_kind.items())})"
     return row_of(
