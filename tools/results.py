@@ -130,6 +130,8 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
     environment = environments[0]
     rates = [rate for found in tested for rate in found.get("update_rate", [])]
     layers = [layer for found in tested for layer in found.get("update_rate_by_kind", [])]
+    opened = statistics.fmean(rates) if rates else None
+    soft = config.gate.mode == "soft"  # gates that are never closed: how far they open is no rate
     by_kind = {
         kind: statistics.fmean(layer[kind] for layer in layers if kind in layer)
         for kind in dict.fromkeys(kind for layer in layers for kind in layer)
@@ -142,7 +144,8 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
             for changes, found in others.items()
         ],
         "parameters": sum(p.numel() for p in model.parameters()),
-        "update_rate": statistics.fmean(rates) if rates else None, "update_rate_by_kind": by_kind,
+        "update_rate": None if soft else opened, "update_rate_by_kind": {} if soft else by_kind,
+        "openness": opened if soft else None,
         "updates": updates, "updates_of_the_full_recipe": full.train.steps, "seconds": seconds,
         "updates_per_second": speeds, "peak_memory": max(memory, default=None),
         "device": environment["device"], "torch": environment["torch"],

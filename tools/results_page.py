@@ -81,7 +81,7 @@ def with_headlines(readme: str, rows: Path) -> str:
         (mine, size), other = cells[0], cells[1] if cells[1:] else ("", "")
         paper = RECIPES[PAPERS.get(shown[0], shown[0])].paper
         lines.append(row_of(
-            about, mine, f"{found[0]['update_rate']:.1%} of steps", size, *other,
+            about, mine, told_rate(found[0], kinds=False), size, *other,
             "" if paper is None else told("accuracy", paper),
         ))  # fmt: skip
     return "\n".join((before + begin, *lines, end + after))
@@ -225,13 +225,8 @@ def line(recipe: Recipe, found: Record, higher_is_better: bool) -> str:
     if found["begun_with"]:
         told_first = ", ".join(f"{name} {value}" for name, value in found["begun_with"].items())
         done += f" (begun with {told_first})"
-    rate = "" if found["update_rate"] is None else f"{found['update_rate']:.1%} of steps"
-    if recipe().gate.mode == "soft":
-        rate = f"every step, by {found['update_rate']:.2f} on average"
-    if by_kind := found["update_rate_by_kind"]:
-        rate += f" ({', '.join(f'{kind} {share:.1%}' for kind, share in by_kind.items())})"
     return row_of(
-        recipe.name, called, theirs, ours, rate, f"{found['parameters']:,}", done,
+        recipe.name, called, theirs, ours, told_rate(found), f"{found['parameters']:,}", done,
         told_speed(found["updates_per_second"], found["beside"]),
         told_memory(found["peak_memory"]), found["device"], f"`{short(found['command'])}`",
     )  # fmt: skip
@@ -277,6 +272,16 @@ def spread(metric: str, values: list[float]) -> str:
     if metric in IN_PERCENT:
         return f"{100 * mean:.2f} ± {100 * deviation:.2f} ({len(values)} seeds)"
     return f"{told(metric, mean)} ± {deviation:.1g} ({len(values)} seeds)"
+
+
+def told_rate(found: Record, kinds: bool = True) -> str:
+    """How often units update, on which kinds of steps if need be; or how far sigmoids open."""
+    if found["openness"] is not None:
+        return f"every step, by {found['openness']:.2f} on average"
+    if found["update_rate"] is None:
+        return ""
+    by_kind = ", ".join(f"{kind} {rate:.1%}" for kind, rate in found["update_rate_by_kind"].items())
+    return f"{found['update_rate']:.1%} of steps" + (f" ({by_kind})" if kinds and by_kind else "")
 
 
 def told_speed(speeds: list[float | None], beside: int) -> str:

@@ -21,15 +21,6 @@ def ecg() -> RunConfig:
 
 
 @recipe()
-def ecg_open() -> RunConfig:
-    """A first layer that reads every sample; gates above it see what that makes of the signal."""
-    config = ecg()
-    model = replace(config.model, layers=2, open_layers=1)
-    gate = replace(config.gate, target_rate=0.05)
-    return RunConfig(config.task, model, gate, replace(config.train, rate_penalty=1.0))
-
-
-@recipe()
 def ecg_clock() -> RunConfig:
     """The same with rhythms, which know nothing of the heart's."""
     config = ecg()
@@ -41,6 +32,15 @@ def ecg_clock() -> RunConfig:
 def ecg_gru() -> RunConfig:
     """The same with GRUs, as many units."""
     return ecg().beside("gru")
+
+
+@recipe()
+def ecg_open() -> RunConfig:
+    """Two layers: one that reads every sample, and gates that see its output, pulled harder."""
+    config = ecg()
+    model = replace(config.model, layers=2, open_layers=1)
+    gate = replace(config.gate, target_rate=0.05)
+    return RunConfig(config.task, model, gate, replace(config.train, rate_penalty=1.0))
 
 
 @recipe()
