@@ -5,6 +5,7 @@ import sys
 import types
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partialmethod
 from typing import ClassVar
 
 import pytest
@@ -120,8 +121,7 @@ def graphs(monkeypatch):
         return graph
 
     in_place = torch.nn.Module.compile
-    with_backend = lambda self, **options: in_place(self, backend=backend, **options)  # noqa: E731
-    monkeypatch.setattr(torch.nn.Module, "compile", with_backend)
+    monkeypatch.setattr(torch.nn.Module, "compile", partialmethod(in_place, backend=backend))
     torch.compiler.reset()
     yield made
     torch.compiler.reset()

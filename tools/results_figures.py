@@ -75,8 +75,8 @@ FIGURES = (
     ),
     Figure(
         "pathfinder", "pathfinder", "learning-curves", ("lra-pathfinder",),
-        "Pathfinder: the training loss is of lines of 2, 3, 4, 6 and 9 paddles until update 3,000, "
-        "600 each.",
+        "Pathfinder: until update 3,000 the training loss is of lines of up to 2, 3, 4, 6 and 9 "
+        "paddles, for 600 updates each.",
     ),
     Figure(
         "mackey-glass", "mackey_glass", "forecast-horizon",

@@ -335,7 +335,8 @@ class SelectiveLayer(TorchInterop):
 
     @property
     def update_rate(self) -> Tensor:
-        """Share of open gates in the last forward pass, for each layer (and direction)."""
+        """Share of open gates in the last forward pass, for each layer (and direction); of soft
+        gates, which are never closed, how far they were open on average."""
         self._check_ran("update_rate")
         return torch.stack([rate.detach() for rate in self._rates])
 

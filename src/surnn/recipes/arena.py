@@ -38,6 +38,7 @@ from .base import (
     epochs,
     frozen,
     in_words,
+    read_first,
     recipe,
     sigmoid,
     transformer,
@@ -144,11 +145,6 @@ def other(name: str, kind: ModelKind) -> RunConfig:
 def attention(name: str) -> RunConfig:
     """A Transformer in its place."""
     return transformer(plain(name))
-
-
-def read_first(config: RunConfig) -> RunConfig:
-    """The same with a first layer that updates at every step."""
-    return replace(config, model=replace(config.model, open_layers=1))
 
 
 def seeing(config: RunConfig) -> RunConfig:

@@ -135,6 +135,11 @@ def at_once(config: RunConfig) -> RunConfig:
     return replace(config, train=replace(config.train, cuda_graph=True, compile=True))
 
 
+def read_first(config: RunConfig) -> RunConfig:
+    """The same with a first layer that updates at every step."""
+    return replace(config, model=replace(config.model, open_layers=1))
+
+
 def frozen(config: RunConfig) -> RunConfig:
     """The same with rhythms that stay as they are, at the rate that others are pulled to."""
     surrogate = {"surrogate": GateConfig.surrogate, "slope": GateConfig.slope}  # nothing is learned

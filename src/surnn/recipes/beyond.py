@@ -9,7 +9,7 @@ from functools import partial
 from ..config import ModelConfig, RunConfig
 from ..tasks.ecg import EcgBeats
 from ..tasks.spoken_digits import SpokenDigits
-from .base import CLOCK, SELECTIVE, Make, add, epochs, recipe
+from .base import CLOCK, SELECTIVE, Make, add, epochs, read_first, recipe
 
 
 @recipe()
@@ -37,10 +37,9 @@ def ecg_gru() -> RunConfig:
 @recipe()
 def ecg_open() -> RunConfig:
     """Two layers: one that reads every sample, and gates that see its output, pulled harder."""
-    config = ecg()
-    model = replace(config.model, layers=2, open_layers=1)
-    gate = replace(config.gate, target_rate=0.05)
-    return RunConfig(config.task, model, gate, replace(config.train, rate_penalty=1.0))
+    config = read_first(at_rate(ecg, 0.05))
+    model = replace(config.model, layers=2)
+    return replace(config, model=model, train=replace(config.train, rate_penalty=1.0))
 
 
 @recipe()

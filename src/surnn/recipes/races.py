@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..config import ModelKind, RunConfig
-from .arena import binary, read_first
-from .base import IN_CUDNN, add, as_many, in_words
+from .arena import binary
+from .base import IN_CUDNN, add, as_many, in_words, read_first
 from .pixels import psmnist, scifar
 
 
