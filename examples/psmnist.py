@@ -40,7 +40,7 @@ def main() -> None:
     except DataError as error:
         raise SystemExit(str(error)) from None
     trainer.keep(RunFolder.create(options.out, config_to_dict(config)))
-    with reporter(train) as trainer.reporter:
+    with reporter(config) as trainer.reporter:
         trainer.fit()
     found = evaluate(trainer.model, trainer.task, "test", 500, trainer.device, batches=4)
     print(f"accuracy on 2000 test digits: {found['accuracy']:.1%} (guessing: 10%)")

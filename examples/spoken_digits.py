@@ -98,7 +98,7 @@ def train(out: Path, minutes: float, data: Path | None) -> Path:
     config = replace(CONFIG, train=replace(CONFIG.train, minutes=minutes, device="cpu"))
     trainer = Trainer(config, data=data)
     trainer.keep(RunFolder.create(out, config_to_dict(config)))
-    with reporter(config.train) as trainer.reporter:
+    with reporter(config) as trainer.reporter:
         trainer.fit()
     return out
 

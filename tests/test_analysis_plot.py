@@ -209,6 +209,17 @@ def test_a_raster_begins_with_the_busiest_gate(runs):
     assert all((rates[:-1] >= rates[1:]).all() for rates in black)
 
 
+def test_a_raster_of_soft_gates_shows_how_far_they_are_open(tmp_path):
+    model = replace(SMALL, block="residual", open_layers=1)
+    run = train(tmp_path / "run", Copying(delay=10), gate=GateConfig(mode="soft"), model=model)
+    figure = drawn("gate-raster", run)
+    first, second = (1 - axes.images[0].get_array() for axes in figure.axes)
+    assert (first == 1).all()
+    assert ((second > 0.01) & (second < 0.99)).any()
+    assert "layer 1: one gate, 100.0% open" in texts(figure)
+    assert f"a gate for 4 units, open by {second.mean():.2f} on average" in texts(figure)
+
+
 def test_gates_are_counted_in_whole_numbers(runs, tmp_path):
     run = train(tmp_path / "run", Copying(delay=10), gate=replace(FIXED, granularity="layer"))
     for figure in (drawn("gate-raster", run), drawn("gate-raster", runs["sugru"])):

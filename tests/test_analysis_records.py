@@ -51,6 +51,13 @@ def test_rates_that_were_asked_for_are_joined_and_seeds_averaged(tmp_path):
     ]
 
 
+def test_soft_gates_update_at_every_step(tmp_path):
+    metrics = {"accuracy": 0.5, "update_rate": [0.2, 0.4]}
+    run = with_metrics(tmp_path / "a", metrics, mode="soft")
+    (bars,) = drawn("metric-by-rate", run).axes[0].containers
+    assert bars.lines[0].get_xydata().tolist() == [pytest.approx([100, 0.5])]
+
+
 def test_the_same_run_twice_is_no_second_seed(tmp_path):
     runs = [with_metrics(tmp_path / n, {"accuracy": 1.0, "update_rate": [0.1]}) for n in "ab"]
     with pytest.raises(Unfit, match=r"b is the same run as .*a: leave one of them out"):

@@ -121,7 +121,7 @@ def test_time_left_heeds_the_budget(monkeypatch):
 def test_plain_lines_come_now_and_then(monkeypatch, capsys):
     now = [100.0]
     monkeypatch.setattr(show.time, "perf_counter", lambda: now[0])
-    lines = show.PlainReporter(show.Pace(TrainConfig(steps=100), 0, 0.0))
+    lines = show.PlainReporter(show.Pace(TrainConfig(steps=100), 0, 0.0), soft=False)
     for step in range(10, 101, 10):
         now[0] += 0.5
         lines.update(step, {"loss": 1.0, "update_rate": [0.1, 0.3], "seconds": 1.0})

@@ -31,7 +31,8 @@ def test_a_run_that_nobody_listens_to_comes_to_its_end(tmp_path, monkeypatch):
 
 def test_a_live_line_that_nobody_sees(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
-    with unread(monkeypatch), show.LiveReporter(show.Pace(TrainConfig(steps=9), 0, 0.0)) as live:
+    pace = show.Pace(TrainConfig(steps=9), 0, 0.0)
+    with unread(monkeypatch), show.LiveReporter(pace, soft=False) as live:
         live.update(1, {"loss": 1.0})
         live.message("still here")
 

@@ -72,7 +72,9 @@ def test_the_page_holds_what_was_logged(trained):
 
 def test_the_mean_over_layers_is_shown_too():
     lines = [{"kind": "train", "step": s, "seconds": s, "update_rate": [0.2, 0.4]} for s in (1, 2)]
-    found = {(c["part"]): c["points"] for c in curves(lines) if c["chart"] == "update rate"}
+    found = {
+        c["part"]: c["points"] for c in curves(lines, soft=False) if c["chart"] == "update rate"
+    }
     assert found["mean of layers"] == ([1, 2], pytest.approx([0.3, 0.3]))
     assert found["layer 2"] == ([1, 2], [0.4, 0.4])
 
@@ -88,6 +90,24 @@ def test_the_only_layer_is_the_mean_beside_runs_of_more(tmp_path):
     assert [curve["part"] for curve in rates] == ["mean of layers", "layer 1"]  # what is first
     (alone,) = shown(tmp_path / "one", gates=False)["runs"]
     assert len(alone["curves"]) == len(one["curves"]) - 1
+
+
+def test_how_far_soft_gates_are_open_is_no_rate(tmp_path):
+    """Not in one chart with rates; and the page knows which layers are soft."""
+    soft, model = GateConfig(mode="soft"), replace(TINY, open_layers=1)
+    for name, gate in (("soft", soft), ("binary", GateConfig())):
+        run = fresh_run(tmp_path / name, Copying(delay=5), model, gate)
+        by_kind = [{"data": 1.0}, {"data": 0.2}]
+        run.log(kind="valid", step=1, accuracy=0, update_rate=[1, 0.4], update_rate_by_kind=by_kind)
+    told, binary = shown(tmp_path / "soft", tmp_path / "binary", gates=False)["runs"]
+    chart = "how far gates are open"
+    assert points(told, chart, "valid", "layer 2") == [[1], [0.4]]
+    assert points(told, f"{chart} by kind of token", "valid", "data", "layer 2") == [[1], [0.2]]
+    rates = {"update rate", "update rate by kind of token"}
+    assert not rates & {curve["chart"] for curve in told["curves"]}
+    assert rates <= {curve["chart"] for curve in binary["curves"]}
+    assert (told["soft"], binary["soft"]) == ([False, True], [False, False])
+    assert told["update_rate"] == [1, 0.4]
 
 
 def test_a_line_that_was_cut_off_is_left_out(run):

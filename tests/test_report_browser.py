@@ -23,7 +23,8 @@ EVIL = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory) -> dict[str, Path]:
-    """Pages: of one run, of two, of none of ours, of images, and with a run of a vicious name."""
+    """Pages: of one run, of two, of none of ours, of soft gates above a layer that is always open,
+    of images, and with a run of a vicious name."""
     root = tmp_path_factory.mktemp("pages")
     ours = train_run(root / "ours", CONFIG)
     plain = RunConfig(CONFIG.task, ModelConfig(kind="gru", width=8), GateConfig(), CONFIG.train)
@@ -34,6 +35,9 @@ def places(tmp_path_factory) -> dict[str, Path]:
     assert main(["report", str(ours)]) == 0
     assert main(["report", str(theirs)]) == 0
     assert main(["report", str(ours), str(theirs), "--out", str(root / "both.html")]) == 0
+    model, gate = ModelConfig(width=8, layers=2, open_layers=1), GateConfig(mode="soft")
+    soft = train_run(root / "soft", RunConfig(CONFIG.task, model, gate, CONFIG.train))
+    assert main(["report", str(soft)]) == 0
     fresh_run(root / "image", SequentialMnist()).log(kind="train", step=5, seconds=1.0, loss=2.0)
     assert main(["report", str(root / "image")]) == 0
     fresh_run(root / "empty", Copying(delay=5), checkpoint=False)
@@ -44,7 +48,7 @@ def places(tmp_path_factory) -> dict[str, Path]:
     return {
         "one": ours / "report.html", "baseline": theirs / "report.html", "two": root / "both.html",
         "image": root / "image" / "report.html", "empty": root / "empty" / "report.html",
-        "evil": root / "evil.html",
+        "evil": root / "evil.html", "soft": soft / "report.html",
     }  # fmt: skip
 
 
@@ -95,7 +99,7 @@ def shown(path: Path) -> dict[str, Any]:
 LOSS = '[data-chart="loss"] svg'
 
 
-@pytest.mark.parametrize("name", ["one", "two", "baseline", "image", "empty", "evil"])
+@pytest.mark.parametrize("name", ["one", "two", "baseline", "soft", "image", "empty", "evil"])
 @pytest.mark.parametrize("width", [1280, 360])
 def test_nothing_is_wrong_and_nothing_is_fetched(view, name, width):
     window = view(name, width)
@@ -231,6 +235,23 @@ def test_evaluations_are_told(view):
     assert len(rows) == 2
     assert "task.delay 9" in rows[1]
     assert "0.75" in rows[1]
+
+
+def test_soft_gates_are_open_by_so_much(view, places):
+    window = view("soft")
+    _, mean = shown(places["soft"])["update_rate"]
+    told = text(window, "#summary .cards")
+    assert f"every step, by {(1 + mean) / 2:.2f} on average" in told
+    assert f"layers: 100\u202f%, by {mean:.2f}" in told
+    assert window.run("document.querySelector('[data-chart=\"update rate\"]')") is None
+    assert "100\u202f%" in text(window, "#gates .numbers")
+    assert "Share of open gates" in text(window, "#raster")
+    window.run(
+        "(() => { const s = document.querySelector('#gates select'); s.selectedIndex = 1;"
+        "s.dispatchEvent(new Event('change')); })()"
+    )
+    assert "every step, by 0." in text(window, "#gates .numbers")
+    assert "How far gates are open, on average" in text(window, "#raster")
 
 
 def test_all_options_can_be_seen(view):

@@ -208,10 +208,12 @@ def test_a_stack_that_reads_both_ways(tmp_path):
 
 
 def test_soft_gates_are_told_as_such(tmp_path):
-    fresh_run(tmp_path / "run", Copying(delay=5), gate=GateConfig(mode="soft"))
-    found = shown(tmp_path / "run")["runs"][0]["gates"]
-    assert found["soft"]
-    assert 0 < found["layers"][0]["rate"] < 1
+    model = replace(TINY, open_layers=1)
+    fresh_run(tmp_path / "run", Copying(delay=5), model, GateConfig(mode="soft"))
+    layers = shown(tmp_path / "run")["runs"][0]["gates"]["layers"]
+    assert [layer["soft"] for layer in layers] == [False, True]
+    assert layers[0]["rate"] == 1
+    assert 0 < layers[1]["rate"] < 1
 
 
 def test_baselines_have_no_gates(tmp_path):

@@ -33,6 +33,7 @@ from surnn.commands.configure import spelled_out, value_of
 from surnn.commands.reproduce import configure, with_seed
 from surnn.config import RunConfig
 from surnn.models import SequenceModel
+from surnn.rate_words import is_soft
 from surnn.recipes import RECIPES, Recipe
 from surnn.report.curves import speed as paces
 from surnn.runs import RunError, RunFolder, config_from_dict
@@ -131,7 +132,7 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
     rates = [rate for found in tested for rate in found.get("update_rate", [])]
     layers = [layer for found in tested for layer in found.get("update_rate_by_kind", [])]
     opened = statistics.fmean(rates) if rates else None
-    soft = config.gate.mode == "soft"  # gates that are never closed: how far they open is no rate
+    soft = is_soft(config)  # how far such gates open is no rate
     by_kind = {
         kind: statistics.fmean(layer[kind] for layer in layers if kind in layer)
         for kind in dict.fromkeys(kind for layer in layers for kind in layer)

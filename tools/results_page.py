@@ -10,6 +10,7 @@ from results_figures import FIGURES, RACES
 
 from surnn.analysis import seconds_to, timed_curve
 from surnn.bench.engine import total
+from surnn.rate_words import opened_by
 from surnn.recipes import RECIPES, Recipe
 from surnn.tasks import load_task
 
@@ -277,7 +278,7 @@ def spread(metric: str, values: list[float]) -> str:
 def told_rate(found: Record, kinds: bool = True) -> str:
     """How often units update, on which kinds of steps if need be; or how far sigmoids open."""
     if found["openness"] is not None:
-        return f"every step, by {found['openness']:.2f} on average"
+        return f"every step, {opened_by(found['openness'])}"
     if found["update_rate"] is None:
         return ""
     by_kind = ", ".join(f"{kind} {rate:.1%}" for kind, rate in found["update_rate_by_kind"].items())

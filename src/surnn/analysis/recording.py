@@ -33,13 +33,15 @@ class LayerRecord(NamedTuple):
     granularity: str
     """Who shares a gate: ``"unit"``, ``"16 units"``, ``"layer"``; ``"none"`` has no gates."""
     gate: Float[Tensor, "B T H"]
-    """1 = update, 0 = carry, for each unit; 0 past a sequence's length. Often a view: clone it
-    before writing to it."""
+    """1 = update, 0 = carry, for each unit; between them if ``soft``; 0 past a sequence's length.
+    Often a view: clone it before writing to it."""
     state: Float[Tensor, "B T H"]
     """What each unit holds after the step (a spiking unit: whether it emitted a spike); 0 past a
     sequence's length."""
     heads: int = 1
     """Blocks of neighbouring units that are coupled with each other, and with no others."""
+    soft: bool = False
+    """Whether its gates are never closed: each lets through a share of the update."""
 
     @property
     def group(self) -> int:
@@ -158,12 +160,12 @@ def _keep(layer: SelectiveLayer, found: list[LayerRecord]) -> Scan:
         gate, state = inputs.closed_past_length().expand(y.shape), y
         if backwards := index % layer.num_directions:
             gate, state = (reverse(v.flatten(2), inputs.lengths) for v in (gate, state))
-        width: int = layer.gates[index].width  # type: ignore[assignment]
-        share = layer.state_size // width
+        owner: Any = layer.gates[index]
+        share = layer.state_size // owner.width
         granularity = {1: "unit", layer.state_size: "layer"}.get(share, f"{share} units")
         name = ", backwards" if backwards else ""
         kept = _batch_first(gate), _batch_first(state)
-        found.append(LayerRecord(name, granularity, *kept, layer.heads))
+        found.append(LayerRecord(name, granularity, *kept, layer.heads, not owner.binary))
         return y, last
 
     return scan

@@ -14,13 +14,15 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cli import CommandError
+from ..rate_words import layers_in_words
 
 if TYPE_CHECKING:
+    from ..config import RunConfig
     from ..tasks.base import Split, Task
 
 HELP = "evaluate a trained model"
@@ -53,7 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.batch is not None and arguments.batch < 1:
         raise CommandError(f"--batch is {arguments.batch}; expected 1 or more sequences at a time")
     prog = f"surnn eval {arguments.run}"
-    about, found, metric = judge(
+    about, found, config = judge(
         arguments.run,
         arguments.split,
         arguments.checkpoint,
@@ -65,7 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(about | found))
     else:
-        print("\n".join(lines(about, found, metric)))
+        print("\n".join(lines(about, found, config)))
 
 
 def judge(
@@ -78,11 +80,11 @@ def judge(
     data: Path | None = None,
     batch: int | None = None,
     seconds: float = math.inf,
-) -> tuple[dict[str, Any], dict[str, Any], str]:
+) -> tuple[dict[str, Any], dict[str, Any], "RunConfig"]:
     """A run on a split of its task, or of what ``change`` makes of that; on record in its folder.
 
     After so many ``seconds`` no other batch is begun, and the numbers are of a part of the split.
-    Gives what was evaluated, what was found, and the name of the metric.
+    Gives what was evaluated, what was found, and the run's configuration with that task.
     """
     from ..devices import pick_device  # noqa: PLC0415
     from ..distributed import World  # noqa: PLC0415 (torch)
@@ -93,7 +95,8 @@ def judge(
     try:
         place = pick_device(device, World())
         model, trained, config, step = load(path, checkpoint, place)
-        train, task = config.train, change(trained)
+        config = replace(config, task=change(trained))
+        train, task = config.train, config.task
         changed = changes(trained, task)
         # The clock stays the one that was trained, whatever the length is now.
         check_fit(trained, task, changed)
@@ -115,7 +118,7 @@ def judge(
         RunError
     ) as error:  # a folder of someone else's, perhaps: the numbers are good all the same
         print(f"not put on record: {error}", file=sys.stderr)
-    return {"task": task.name, **changed, **what, "chance": task.chance}, found, task.metric
+    return {"task": task.name, **changed, **what, "chance": task.chance}, found, config
 
 
 def changes(trained: Any, task: Any) -> dict[str, Any]:
@@ -135,7 +138,7 @@ def check_fit(trained: "Task", task: "Task", changed: dict[str, Any]) -> None:
             )
 
 
-def lines(about: dict[str, Any], found: dict[str, Any], metric: str) -> list[str]:
+def lines(about: dict[str, Any], found: dict[str, Any], config: "RunConfig") -> list[str]:
     """For people."""
     options = [f"{name} {value}" for name, value in about.items() if name.startswith("task.")]
     told = [
@@ -144,18 +147,8 @@ def lines(about: dict[str, Any], found: dict[str, Any], metric: str) -> list[str
     ]
     for name, value in found.items():
         if isinstance(value, int | float):
-            beside = f"  (chance {about['chance']:.4g})" if name == metric else ""
+            beside = f"  (chance {about['chance']:.4g})" if name == config.task.metric else ""
             told.append(f"  {name:24} {value:.5g}{beside}")
-    for layer, rate in enumerate(rates(found), 1):
-        told.append(f"  {f'updates of layer {layer}':24} {rate}")
-    return told
-
-
-def rates(found: dict[str, Any]) -> list[str]:
-    """The update rate of each layer in words, in all and by kind of token."""
-    each = found.get("update_rate", [])
-    told = []
-    for rate, kinds in zip(each, found.get("update_rate_by_kind", [{}] * len(each)), strict=True):
-        split = ", ".join(f"{kind} {share:.1%}" for kind, share in kinds.items())
-        told.append(f"{rate:.1%}" + f"  ({split})" * bool(split))
+    for layer, (what, how) in enumerate(layers_in_words(found, config), 1):
+        told.append(f"  {f'{what} of layer {layer}':24} {how}")
     return told

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cli import CommandError
+from ..rate_words import layers_in_words
 from ..versions import commit, version
 from .tables import show
 
@@ -119,7 +120,6 @@ def about(folder: "RunFolder", config: "RunConfig") -> dict[str, Any]:
 def summary(path: Path, config: "RunConfig", found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """For people: names, and a line of text for each."""
     from ..config import OURS  # noqa: PLC0415
-    from .evaluate import rates  # noqa: PLC0415
     from .show import duration  # noqa: PLC0415
     from .standing import in_words, what_next  # noqa: PLC0415
 
@@ -138,8 +138,8 @@ def summary(path: Path, config: "RunConfig", found: dict[str, Any]) -> Iterator[
         time = duration(logged["seconds"])
         yield "loss", f"{logged['loss']:.4g} (update {logged['step']}, after {time})"
     yield "validation", in_words(found["best"], task)
-    for layer, rate in enumerate(rates(found["valid"] or logged or {}), 1):
-        yield f"layer {layer}", f"updates {rate}"
+    for layer, words in enumerate(layers_in_words(found["valid"] or logged or {}, config), 1):
+        yield f"layer {layer}", str(words)
     for line in found["evaluations"]:
         options = [f"{name} {value}" for name, value in line["overrides"].items()]
         value = f"{task.metric} {line['metrics'][task.metric]:.4g}"

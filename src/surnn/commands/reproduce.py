@@ -75,10 +75,11 @@ def run(arguments: argparse.Namespace) -> None:
     for out, each in runs:
         path = start(name, each, out, chosen.data)
         if path is not None:
-            about, found, metric = judge(
+            about, found, judged = judge(
                 path, "test", "best", device=each.train.device, data=chosen.data,
                 seconds=60 * FOR_TEST * time,
             )  # fmt: skip
+            metric = judged.task.metric
             tested.append(found[metric])
             told = f"test {metric} {found[metric]:.4g}{part(found)}"
             say(beside(told, recipe.paper, about["chance"]))

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column
 
-from ..config import TrainConfig
+from ..config import RunConfig, TrainConfig
+from ..rate_words import in_words, is_soft
 
 UNTOLD = ("seconds", "learning_rate", "gradient_norm")
 """What is logged, but not shown."""
@@ -82,8 +83,8 @@ class Pace:
 class PlainReporter:
     """A line now and then, for logs."""
 
-    def __init__(self, pace: Pace) -> None:
-        self.pace = pace
+    def __init__(self, pace: Pace, soft: bool) -> None:
+        self.pace, self.soft = pace, soft
         self.before = 0.0
 
     def update(self, step: int, values: dict[str, Any]) -> None:
@@ -94,7 +95,7 @@ class PlainReporter:
             return
         else:
             self.before = now
-        say(f"update {step}/{self.pace.steps}  {describe(values)}{told}")
+        say(f"update {step}/{self.pace.steps}  {describe(values, self.soft)}{told}")
 
     def message(self, text: str) -> None:
         say(text)
@@ -109,8 +110,8 @@ class PlainReporter:
 class LiveReporter:
     """A progress bar with loss, metric, update rate, pace and time left."""
 
-    def __init__(self, pace: Pace) -> None:
-        self.pace = pace
+    def __init__(self, pace: Pace, soft: bool) -> None:
+        self.pace, self.soft = pace, soft
         # In a narrow terminal what comes last is cut off.
         one_line = Column(no_wrap=True, overflow="ellipsis", ratio=1)
         text = TextColumn("{task.description}", table_column=one_line)
@@ -123,7 +124,7 @@ class LiveReporter:
 
     def update(self, step: int, values: dict[str, Any]) -> None:
         self.values |= values
-        told = f"{self.pace.told(step)}  {describe(self.values)}"
+        told = f"{self.pace.told(step)}  {describe(self.values, self.soft)}"
         self.progress.update(self.task, completed=step, description=told, refresh=True)
 
     def message(self, text: str) -> None:
@@ -138,19 +139,19 @@ class LiveReporter:
 
 
 def reporter(
-    train: TrainConfig, step: int = 0, seconds: float = 0.0
+    config: RunConfig, step: int = 0, seconds: float = 0.0
 ) -> PlainReporter | LiveReporter:
     """The one that suits where the output goes."""
-    pace = Pace(train, step, seconds)
-    return LiveReporter(pace) if sys.stdout.isatty() else PlainReporter(pace)
+    kind = LiveReporter if sys.stdout.isatty() else PlainReporter
+    return kind(Pace(config.train, step, seconds), is_soft(config))
 
 
-def describe(values: dict[str, Any]) -> str:
-    """Loss, metrics and update rates in a few words."""
+def describe(values: dict[str, Any], soft: bool) -> str:
+    """Loss, metrics and update rates (or how far ``soft`` gates are open) in a few words."""
     words = []
     for name, value in values.items():
         if name == "update_rate":
-            words.append(f"updates {sum(value) / len(value):.1%}")
+            words.append(str(in_words(sum(value) / len(value), soft)))
         elif isinstance(value, str):
             words.append(f"({value} {name})")
         elif name not in UNTOLD and isinstance(value, float):

@@ -105,7 +105,7 @@ def fit(
         if world.first:
             for line in (describe(trainer), *notes(trainer)):
                 say(line)
-            trainer.reporter = reporter(config.train, trainer.step, trainer.seconds)
+            trainer.reporter = reporter(config, trainer.step, trainer.seconds)
         with trainer.reporter:
             result = trainer.fit()
         if world.first:

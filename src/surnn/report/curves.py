@@ -20,6 +20,8 @@ FEWEST_POINTS = 200
 ALL_POINTS = 80_000
 """Of all curves of a page, unless these are very many."""
 MEAN = "mean of layers"
+RATE, OPENNESS = "update rate", "how far gates are open"
+"""Charts of what is logged as update_rate: that of soft gates is no rate."""
 NOT_CURVES = (
     "kind", "step", "seconds", "took", "sequences", "of", "update_rate", "update_rate_by_kind",
 )  # fmt: skip
@@ -67,16 +69,18 @@ def thin(steps: list[float], values: list[float], most: int) -> tuple[Points, Po
     return ([steps[i] for i in chosen], [values[i] for i in chosen]), means
 
 
-def curves(lines: list[Line]) -> list[Curve]:
-    """All that metrics.jsonl has, and how fast training was."""
+def curves(lines: list[Line], soft: bool) -> list[Curve]:
+    """All that metrics.jsonl has, of a model whose gates are ``soft`` or not, and how fast training
+    was."""
+    chart = OPENNESS if soft else RATE
     train = [line for line in lines if line["kind"] == "train"]
     valid = [line for line in lines if line["kind"] == "valid"]
     found = [
         *(_scalars(train, "train")),
         *(_scalars(valid, "valid")),
-        *_rates(train, "train"),
-        *_rates(valid, "valid"),
-        *_by_kind(valid),
+        *_rates(train, "train", chart),
+        *_rates(valid, "valid", chart),
+        *_by_kind(valid, chart),
         Curve("updates per second", "train", speed(lines)),
     ]
     return [curve for curve in found if curve["points"][0]]
@@ -149,26 +153,26 @@ def _scalars(lines: list[Line], split: str) -> Iterable[Curve]:
         yield Curve(name, split, _collect(lines, lambda line, name=name: line.get(name)))
 
 
-def _rates(lines: list[Line], split: str) -> Iterable[Curve]:
-    """Update rates: the mean over layers, and of each layer."""
+def _rates(lines: list[Line], split: str, chart: str) -> Iterable[Curve]:
+    """Means of gates: the mean over layers, and of each layer."""
     layers = max((len(line.get("update_rate", ())) for line in lines), default=0)
     if layers > 1:
         mean = _collect(lines, lambda line: _mean(line.get("update_rate")))
-        yield Curve("update rate", split, mean, MEAN)
+        yield Curve(chart, split, mean, MEAN)
     for layer in range(layers):
         points = _collect(lines, lambda line, at=layer: _at(line.get("update_rate"), at))
-        yield Curve("update rate", split, points, f"layer {layer + 1}")
+        yield Curve(chart, split, points, f"layer {layer + 1}")
 
 
 def _means_of_one_layer(curves: list[Curve]) -> list[Curve]:
-    rates = [curve for curve in curves if curve["chart"] == "update rate"]
+    rates = [curve for curve in curves if curve["chart"] in (RATE, OPENNESS)]
     if len({curve["part"] for curve in rates}) != 1:
         return []
     return [Curve(rate["chart"], rate["split"], rate["points"], MEAN) for rate in rates]
 
 
-def _by_kind(lines: list[Line]) -> Iterable[Curve]:
-    """Update rates at each kind of token, of each layer."""
+def _by_kind(lines: list[Line], chart: str) -> Iterable[Curve]:
+    """Means of gates at each kind of token, of each layer."""
     name = "update_rate_by_kind"
     pairs = dict.fromkeys(
         (layer, kind) for line in lines
@@ -178,7 +182,7 @@ def _by_kind(lines: list[Line]) -> Iterable[Curve]:
         points = _collect(
             lines, lambda line, at=layer, kind=kind: (_at(line.get(name), at) or {}).get(kind)
         )
-        yield Curve("update rate by kind of token", "valid", points, kind, f"layer {layer + 1}")
+        yield Curve(f"{chart} by kind of token", "valid", points, kind, f"layer {layer + 1}")
 
 
 def _collect(lines: list[Line], value: Callable[[Line], float | None]) -> Points:

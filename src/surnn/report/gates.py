@@ -70,7 +70,6 @@ def pictures(trained: Trained, data: Path | None, say: Say) -> dict[str, Any]:
     return {
         "checkpoint_step": trained.step,
         "sees_input": seeing,
-        "soft": config.gate.mode == "soft",
         "sequences": len(recording.layers[0].gate),
         "lengths": _lengths(recording)[:shown].tolist(),
         "real": real,
@@ -148,6 +147,7 @@ def _layer(layer: LayerRecord, recording: Recording, shown: int, cells: int) -> 
         "name": layer.name,
         "units": layer.gate.shape[-1],
         "units_per_gate": layer.group,
+        "soft": layer.soft,
         "rate": float(rates.mean()),
         "rates": rates.tolist(),
         "intervals": histogram(intervals(layer) // layer.group),

@@ -8,6 +8,7 @@ from typing import Any
 from ..commands.standing import best_of, standing
 from ..config import RunConfig
 from ..models import SequenceModel
+from ..rate_words import is_soft
 from ..runs import RunError, RunFolder, config_from_dict, config_to_dict, flat
 from ..tasks.base import Task, known_chance
 from ..trained import Trained, load
@@ -49,8 +50,11 @@ def gather(
         config = config_from_dict(folder.config())
     except RunError as error:  # of another version of surnn; what was logged can be shown
         notes.append(str(error))
-        return found | {"gates": {"missing": "the configuration cannot be read"}}
+        unread = {"missing": "the configuration cannot be read"}
+        return found | {"curves": curves(lines, soft=False), "gates": unread}
     task = config.task
+    found["curves"] = curves(lines, is_soft(config))
+    found["soft"] = [is_soft(config, layer) for layer in range(len(found["update_rate"] or ()))]
     found["defaults"] = flat(config_to_dict(RunConfig(type(task)())))
     try:
         found["status"] = standing(folder, config)._asdict()
@@ -99,7 +103,7 @@ def logged(folder: RunFolder, lines: list[Line]) -> dict[str, Any]:
         "step": max((line["step"] for line in lines), default=0),
         "seconds": _last(lines, "seconds"),
         "update_rate": _last(lines, "update_rate"),
-        "curves": curves(lines),
+        "soft": None,
         "clock": clock(lines),
         "notes": notes,
     }

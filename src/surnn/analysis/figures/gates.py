@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...plotting import COLOURS, GREY, line_styles, new_figure, open_axes
+from ...rate_words import opened_by
 from ..depth import depth_curve, path_counts, update_count
-from ..rates import interval_bins, intervals, median_interval, raster, update_rates
+from ..rates import interval_bins, intervals, median_interval, update_rates
 from ..recording import record
 from .subjects import Subject, length_of
 
@@ -31,15 +32,17 @@ def gate_raster(subjects: Sequence[Subject], example: int) -> "Figure":
     panels = figure.subplots(len(layers), 1, sharex=True, squeeze=False)[:, 0]
     end = length_of(batch, example)
     for axes, layer in zip(panels, layers, strict=True):
-        shown = raster(layer, example)[:, :end]
-        rates = shown.float().mean(1)
+        shown = layer.gate[example, :end, :: layer.group].T
+        rates = shown.mean(1)
         shown = shown[rates.argsort(descending=True)]
-        axes.imshow((~shown).numpy(), cmap="gray", vmin=0, vmax=1, aspect="auto",
+        axes.imshow((1 - shown).numpy(), cmap="gray", vmin=0, vmax=1, aspect="auto",
                     interpolation="nearest",
                     extent=(0.5, end + 0.5, len(shown) + 0.5, 0.5))  # fmt: skip
         shares = {"unit": "a gate for each unit", "layer": "one gate"}
         told = shares.get(layer.granularity, f"a gate for {layer.granularity}")
-        axes.set_title(f"{layer.name}: {told}, {rates.mean():.1%} open", loc="left")
+        mean = rates.mean().item()
+        how = f"open {opened_by(mean)}" if layer.soft else f"{mean:.1%} open"
+        axes.set_title(f"{layer.name}: {told}, {how}", loc="left")
         axes.set_ylabel("gates, by rate")
         axes.yaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     panels[-1].set_xlabel("step")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...plotting import COLOURS, GREY, line_styles, new_figure, open_axes
+from ...rate_words import is_soft
 from ...tasks.base import known_chance
 from ...tasks.copying import memoryless_loss
 from ...tasks.mackey_glass import VARIANCE, MackeyGlass
@@ -83,7 +84,7 @@ def metric_by_rate(subjects: Sequence[Subject], _example: int) -> "Figure":
     """The metric on the test set against the share of steps that update, a panel for each task.
 
     Runs that differ in nothing but the rate they were asked for are joined; seeds are one point,
-    with their standard deviation.
+    with their standard deviation. Soft gates are never closed, and update at every step.
     """
     figure, panels = _panels(subjects, 3.6)
     for axes, (name, some) in panels:
@@ -135,8 +136,9 @@ def _by_rate(subjects: Sequence[Subject]) -> dict[str, list[list[Subject]]]:
 def _point(seeds: Sequence[Subject], metric: str) -> tuple[float, ...]:
     """Update rate, mean and deviation."""
     tests = [subject.tested or {} for subject in seeds]
-    rates = [sum(t["update_rate"]) / len(t["update_rate"]) if "update_rate" in t else 1.0
-             for t in tests]  # fmt: skip
+    soft = is_soft(seeds[0].config)
+    rates = [sum(t["update_rate"]) / len(t["update_rate"]) if "update_rate" in t and not soft
+             else 1.0 for t in tests]  # fmt: skip
     values = torch.tensor([test[metric] for test in tests], dtype=torch.float64)
     spread = values.std().item() if len(values) > 1 else 0.0
     return sum(rates) / len(rates), values.mean().item(), spread

@@ -2,6 +2,13 @@
 
 const INK = [58, 134, 200];  // readable on white and on black
 const ON_PAPER = "#444";  // of lines and names
+const BINARY = {
+  over: "Share of open gates", each: "Each gate, filled where it is open", rates: "Rate of each gate", tell: percent,
+};
+const SOFT = {
+  over: "How far gates are open, on average", each: "Each gate, the fuller the further it is open",
+  rates: "How far each gate is open, on average", tell: told,
+};
 
 /** The grey values of an embedded picture, row by row. */
 async function greys({ png, rows, columns }) {
@@ -132,17 +139,18 @@ class Raster {
 
 /** Values of a sequence, put back where they are in the image. */
 class PixelMap {
-  constructor(host, caption) {
-    this.canvas = el("canvas", { class: "pixels", role: "img", "aria-label": caption });
-    this.said = el("div", { class: "hint" }, caption);
-    Object.assign(this, { caption, host });
+  constructor(host) {
+    this.canvas = el("canvas", { class: "pixels", role: "img" });
+    this.said = el("div", { class: "hint" });
     host.append(el("figure", { class: "map" }, this.canvas, this.said));
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
-    this.canvas.addEventListener("pointerleave", () => { this.said.textContent = caption; });
+    this.canvas.addEventListener("pointerleave", () => { this.said.textContent = this.caption; });
   }
 
-  show(values, order, side, tell) {
-    Object.assign(this, { side, tell, values, stepOf: [] });
+  show(values, order, side, tell, caption) {
+    Object.assign(this, { side, tell, caption, values, stepOf: [] });
+    this.canvas.setAttribute("aria-label", caption);
+    this.said.textContent = caption;
     const top = Math.max(...values, 1e-9);
     const pixels = new Uint8ClampedArray(side * side);
     order.forEach((pixel, step) => { pixels[pixel] = 255 * values[step] / top; this.stepOf[pixel] = step; });
@@ -185,23 +193,23 @@ class GateSection {
         el("figcaption", {}, el("h3", {}, "What opened when"), el("div", { class: "choices" },
           copyButton("open gates over time", () => this.overTime()),
           el("button", { type: "button", class: "small", onclick: () => this.view.change({ range: null }) }, "Whole range"))),
-        el("div", { class: "hint" }, "Share of open gates"), over,
-        el("div", { class: "hint" }, "Each gate, filled where it is open"), raster, this.inputTitle = el("div", { class: "hint" }), input,
+        this.overTitle = el("div", { class: "hint" }), over,
+        this.rasterTitle = el("div", { class: "hint" }), raster, this.inputTitle = el("div", { class: "hint" }), input,
         this.said),
       el("div", { class: "grid-of-charts" },
-        el("figure", { class: "panel" }, el("figcaption", {}, el("h3", {}, "Rate of each gate"),
+        el("figure", { class: "panel" }, el("figcaption", {}, this.ratesTitle = el("h3"),
           copyButton("rates of gates", () => csv([["gate", "update rate"], ...this.current().rates.map((r, i) => [i, r])]))), rates),
         this.betweenPanel = el("figure", { class: "panel" }, el("figcaption", {}, el("h3", {}, "Steps between updates"),
           copyButton("intervals", () => csv([["from", "to", "count"],
             ...this.current().intervals.bins.map((bin, i) => [...bin, this.current().intervals.counts[i]])]))), between),
         this.mapsPanel = el("figure", { class: "panel" }, el("figcaption", {}, el("h3", {}, "In the image")), this.maps)));
-    this.mean = new LineChart(over, "Share of open gates over time", this.view, { tell: percent, height: 150 });
+    this.mean = new LineChart(over, "Mean of the gates over time", this.view, { tell: percent, height: 150 });
     this.raster = new Raster(raster, this.view, "Gates over time; arrow keys tell values", this.said);
     this.input = new Raster(input, this.view, "The input over time", this.said);
-    this.rates = new BarChart(rates, "Update rate of each gate", { label_x: "gate", tell: percent });
+    this.rates = new BarChart(rates, "Mean of each gate", { label_x: "gate", tell: percent });
     this.between = new BarChart(between, "Intervals between updates", { label_x: "steps from one update to the next" });
-    this.gateMap = new PixelMap(this.maps, "share of open gates");
-    this.inputMap = new PixelMap(this.maps, "the input");
+    this.gateMap = new PixelMap(this.maps);
+    this.inputMap = new PixelMap(this.maps);
     this.choose({});
   }
 
@@ -235,6 +243,11 @@ class GateSection {
     const run = this.runs[this.run], { gates } = run, layer = this.current();
     const raster = layer.rasters[this.sequence], steps = gates.lengths[this.sequence];
     this.describe(run, layer);
+    const words = layer.soft ? SOFT : BINARY;
+    this.overTitle.textContent = words.over;
+    this.rasterTitle.textContent = words.each;
+    this.ratesTitle.textContent = words.rates;
+    this.mean.tell = this.rates.tell = words.tell;
     this.said.textContent = "Point at a gate, or go there with arrow keys, to see which it is and when.";
     this.mean.extent = () => [0.5, steps + 0.5];
     const wide = raster.steps_per_column;
@@ -245,7 +258,7 @@ class GateSection {
     const input = gates.inputs[this.sequence] ?? null;
     this.rates.show(layer.rates.map((value, i) => ({ name: String(i), value, note: this.gateName(layer, i, 1) })));
     const { bins, counts } = layer.intervals;
-    this.betweenPanel.hidden = gates.soft;
+    this.betweenPanel.hidden = layer.soft;
     this.between.show(bins.map(([a, b], i) => ({
       name: String(a), value: counts[i], note: a === b ? `${a} step${a > 1 ? "s" : ""}` : `${a} to ${b} steps`,
     })));
@@ -266,17 +279,17 @@ class GateSection {
         tell: (row, column) => `step ${column * input.steps_per_column + 1}${this.tellInput(input, seen, row, column, gates)}`,
       });
     }
-    this.drawMaps(gates, raster, input, seen);
+    this.drawMaps(gates, raster, input, seen, words);
   }
 
-  drawMaps(gates, raster, input, seen) {
+  drawMaps(gates, raster, input, seen, words) {
     this.mapsPanel.hidden = !gates.order || raster.steps_per_column > 1;
     if (this.mapsPanel.hidden) return;
-    this.gateMap.show(raster.mean, gates.order, gates.side, percent);
+    this.gateMap.show(raster.mean, gates.order, gates.side, words.tell, words.over.toLowerCase());
     this.inputMap.canvas.parentElement.hidden = !input;
     if (input) {
       const values = Array.from(seen.slice(0, input.columns), (v) => v / 255 * (input.high - input.low));
-      this.inputMap.show(values, gates.order, gates.side, (value) => told(Number((value + input.low).toPrecision(3))));
+      this.inputMap.show(values, gates.order, gates.side, (value) => told(Number((value + input.low).toPrecision(3))), "the input");
     }
   }
 
@@ -285,14 +298,14 @@ class GateSection {
     const what = gates.sees_input
       ? `These gates see the input: each sequence has its own updates. Rates and intervals are over ${gates.sequences} sequences of the validation set.`
       : "These gates go by the clock: every sequence has the same updates.";
-    const soft = gates.soft ? " They are soft: each lets through a share of the update." : "";
+    const soft = layer.soft ? " They are soft: each lets through a share of the update." : "";
     this.about.textContent = `${what}${soft} Weights of update ${told(gates.checkpoint_step)}.`;
     const never = layer.rates.filter((rate) => rate === 0).length;
     const always = layer.rates.filter((rate) => rate === 1).length;
     const facts = {
-      "update rate": percent(layer.rate), gates: told(layer.rates.length), units: told(layer.units),
+      "update rate": rateTold(layer.rate, layer.soft), gates: told(layer.rates.length), units: told(layer.units),
       "never open": told(never), "always open": told(always),
-      "median interval": gates.soft ? "\u2013" : told(layer.intervals.median), "longest interval": told(layer.intervals.longest),
+      "median interval": layer.soft ? "\u2013" : told(layer.intervals.median), "longest interval": told(layer.intervals.longest),
     };
     this.numbers.replaceChildren(...Object.entries(facts).map(([name, value]) =>
       el("div", {}, el("dt", {}, name), el("dd", {}, value))));
@@ -309,8 +322,9 @@ class GateSection {
     const wide = raster.steps_per_column, tall = raster.gates_per_row;
     const first = row * tall, count = Math.min(tall, layer.rates.length - first);
     const value = values[row * raster.columns + column] / 255;
-    const exact = wide === 1 && tall === 1 && !gates.soft;
-    const state = exact ? (value ? "open" : "closed") : `${percent(value)} open`;
+    const exact = wide === 1 && tall === 1 && !layer.soft;
+    const some = layer.soft ? `open by ${value.toFixed(2)}` : `${percent(value)} open`;
+    const state = exact ? (value ? "open" : "closed") : some;
     const steps = wide === 1 ? `step ${column + 1}` : `steps ${column * wide + 1} to ${(column + 1) * wide}`;
     const what = input && input.steps_per_column === wide && input.rows === 1
       ? this.tellInput(input, seen, 0, column, gates) : this.tellKind(input, column * wide, gates);

@@ -34,7 +34,12 @@ function rateOf(run) {
 /** Words for a fact, and a smaller note on it. */
 function rateWords(run) {
   if (!run.update_rate) return ["no gates", ""];
-  return [percent(rateOf(run)), run.update_rate.length > 1 ? `layers: ${run.update_rate.map(percent).join(", ")}` : ""];
+  const layers = run.update_rate.map((mean, i) => (run.soft?.[i] ? `by ${mean.toFixed(2)}` : percent(mean)));
+  return [rateTold(rateOf(run), isSoft(run)), layers.length > 1 ? `layers: ${layers.join(", ")}` : ""];
+}
+
+function isSoft(run) {
+  return Boolean(run.soft?.some(Boolean));
 }
 
 function paperWords(run) {
@@ -175,7 +180,7 @@ function evaluationsSection(runs) {
     const other = Object.entries(each.overrides ?? {}).map(([name, value]) => `${name} ${plain(value)}`).join(", ");
     const mean = rates ? rates.reduce((a, b) => a + b, 0) / rates.length : null;
     return [...(several ? [run.name] : []), each.split, `${each.checkpoint} (update ${raw ? each.step : told(each.step)})`, other,
-      ...scalars.map((name) => each.metrics?.[name] ?? null), raw ? mean : percent(mean), each.time];
+      ...scalars.map((name) => each.metrics?.[name] ?? null), raw ? mean : rateTold(mean, isSoft(run)), each.time];
   };
   return el("section", { id: "evaluations" }, el("h2", {}, "Evaluations"), el("div", { class: "toolbar" },
     copyButton("evaluations", () => csv([head, ...all.map((each) => row(each, true))]))),

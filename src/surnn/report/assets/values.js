@@ -32,6 +32,11 @@ function percent(share) {
   return share === null || share === undefined ? "\u2013" : `${Number((100 * share).toPrecision(3))}\u202f%`;
 }
 
+/** What is logged as an update rate: soft gates are never closed, and of them it is how far they open. */
+function rateTold(mean, soft) {
+  return soft && mean !== null ? `every step, by ${mean.toFixed(2)} on average` : percent(mean);
+}
+
 function duration(seconds) {
   if (seconds === null || seconds === undefined) return "\u2013";
   const whole = Math.round(seconds);
