@@ -256,7 +256,7 @@ def test_benchmarks_are_on_the_page(rows):
 
 def test_untested_and_unlike_runs_are_refused(tmp_path, rows):
     folder = RunFolder.create(tmp_path / "new", config_to_dict(RECIPES["copying-1000"]()))
-    with pytest.raises(SystemExit, match=r"has not been tested: surnn eval .*new --split test"):
+    with pytest.raises(SystemExit, match=r"not been tested: surnn eval .*new --split test .*--untested"):
         results.add("copying-1000", [folder.path], rows)
     with pytest.raises(SystemExit, match="there is no recipe 'copying'"):
         results.add("copying", [folder.path], rows)
@@ -265,6 +265,20 @@ def test_untested_and_unlike_runs_are_refused(tmp_path, rows):
     runs = [finished_run(tmp_path / f"run{seed}", seed, 0.9, steps=50 + seed) for seed in (0, 1)]
     with pytest.raises(SystemExit, match="not of one configuration"):
         results.add("copying-1000", runs, rows)
+
+
+def test_a_race_whose_weights_are_gone_is_kept_but_says_that_it_is_not_tested(tmp_path, rows):
+    folder = begun_run(tmp_path / "raced", "psmnist", steps=50)
+    folder.log(kind="train", step=20, loss=1.0, seconds=3.0)
+    folder.log(kind="valid", step=20, accuracy=0.9)
+    results.add("psmnist", [folder.path], rows, untested=True)
+    assert "| psmnist | Table 5, suGRU | 98.86 | not tested |  |" in results.page(rows)
+    records = records_of(rows)
+    with pytest.raises(SystemExit, match="speaks of psmnist, which has not been tested"):
+        filled("{psmnist}", records)
+    run = finished_run(tmp_path / "run1", 1, 0.9, row="psmnist")
+    with pytest.raises(SystemExit, match="some of its seeds have been tested, others have not"):
+        results.add("psmnist", [run], rows)
 
 
 def test_seeds_from_before_an_option_was_there_are_of_one_configuration(tmp_path, rows):

@@ -44,14 +44,18 @@ KEPT = ("config.json", "metrics.jsonl", "evaluations.jsonl", "resumed.jsonl")
 # ---------------------------------------------------------------------------- records
 
 
-def add(row: str, runs: list[Path], rows: Path, beside: int = 0) -> None:
-    """Keep the records of tested runs of a recipe, in place of those of the same seeds.
+def add(
+    row: str, runs: list[Path], rows: Path, beside: int = 0, *, untested: bool = False
+) -> None:
+    """Keep the records of runs of a recipe, in place of those of the same seeds.
 
     Args:
         row: the recipe's name.
         runs: folders.
         rows: where records are kept.
         beside: how many other runs had the same device at the time.
+        untested: also of runs that have not been tested and cannot be, their weights being gone;
+            what they say of validation is all there is.
     """
     if row not in RECIPES:
         raise SystemExit(f"there is no recipe {row!r}; see surnn list recipes")
@@ -62,8 +66,11 @@ def add(row: str, runs: list[Path], rows: Path, beside: int = 0) -> None:
             folder = RunFolder.open(path)
         except RunError as error:
             raise SystemExit(str(error)) from error
-        if folder.tested() is None:
-            raise SystemExit(f"{path} has not been tested: surnn eval {path} --split test")
+        if folder.tested() is None and not untested:
+            raise SystemExit(
+                f"{path} has not been tested: surnn eval {path} --split test "
+                "(or, where its weights are gone, --untested)"
+            )
         made_by = folder.environment()["command"]
         if shlex.split(made_by)[:3] != ["surnn", "reproduce", row]:
             raise SystemExit(f"{path} was made by {made_by!r}, not of {row}: surnn reproduce {row}")
@@ -114,7 +121,8 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
     for seed in seeds:
         folder = RunFolder.open(seed)
         evaluations, lines = folder.evaluations(), folder.metrics()
-        tested.append(folder.tested() or {})
+        if (found := folder.tested()) is not None:
+            tested.append(found)
         for line in evaluations:
             if (line["split"], line["checkpoint"]) == ("test", "best") and line["overrides"]:
                 others.setdefault(json.dumps(line["overrides"]), []).append(line["metrics"])
@@ -126,6 +134,8 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
         full_size = [line for line in lines if line["step"] > task.easy_batches]
         speeds.append(speed(full_size))
         memory += [line["peak_memory"] for line in trained if "peak_memory" in line]
+    if tested and len(tested) < len(seeds):
+        raise SystemExit(f"{seeds[0].parent}: some of its seeds have been tested, others have not")
     model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
     environments = [RunFolder.open(seed).environment() for seed in seeds]
     environment = environments[0]
@@ -218,7 +228,7 @@ def called(word: str) -> str:
 
 def tests(metric: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     """The metric of each seed, and the means of what it is made of, such as horizons."""
-    parts = [name for name in found[0] if name.startswith(f"{metric} at ")]
+    parts = [name for name in (found[0] if found else ()) if name.startswith(f"{metric} at ")]
     return {
         "test": [metrics[metric] for metrics in found],
         "parts": {name: statistics.fmean(metrics[name] for metrics in found) for name in parts},
@@ -252,13 +262,15 @@ def main() -> None:
     adding.add_argument("row", help="name of the recipe")
     adding.add_argument("runs", type=Path, nargs="+")
     adding.add_argument("--beside", type=int, default=0, help="runs that shared the device")
+    adding.add_argument("--untested", action="store_true", help="their weights are gone")
     commands.add_parser("again", help="make all records from what was kept of their runs")
     commands.add_parser("figures", help="draw the figures of the page")
     commands.add_parser("write", help="make RESULTS.md and the headlines of the README")
     commands.add_parser("check", help="whether they are what write would make")
     arguments = parser.parse_args()
     if arguments.command == "add":
-        add(arguments.row, arguments.runs, arguments.rows, arguments.beside)
+        add(arguments.row, arguments.runs, arguments.rows, arguments.beside,
+            untested=arguments.untested)  # fmt: skip
     elif arguments.command == "again":
         again(arguments.rows)
     elif arguments.command == "figures":

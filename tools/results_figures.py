@@ -38,7 +38,7 @@ class Figure:
 RACES = (
     (("race-psmnist", "race-psmnist-gru", "race-psmnist-lstm"), (0.3, 0.4, 0.5, 0.7, 0.9, 0.97)),
     (("race-scifar", "race-scifar-gru", "race-scifar-lstm"), (0.2, 0.3, 0.4, 0.5, 0.6)),
-    (("race-text", "race-text-gru", "race-text-lstm"), (0.55, 0.6, 0.65, 0.7, 0.75)),
+    (("race-text", "race-text-gru", "race-text-lstm"), (0.55, 0.6, 0.65, 0.7)),
 )
 """Rows, and what they are to reach in validation."""
 

@@ -70,8 +70,8 @@ def with_headlines(readme: str, rows: Path) -> str:
     records = records_of(rows)
     for about, *names in HEADLINES:
         shown = [row for row in names if row is not None]
-        if missing := [row for row in shown if row not in records]:
-            raise SystemExit(f"the README shows {missing[0]}, which has not been run")
+        if missing := [row for row in shown if not records.get(row, {}).get("test")]:
+            raise SystemExit(f"the README shows {missing[0]}, which has not been run and tested")
         found = [records[row] for row in shown]
         best = max(statistics.fmean(each["test"]) for each in found)
         cells = []
@@ -147,6 +147,8 @@ def filled(text: str, records: dict[str, Record]) -> str:
             raise SystemExit(f"results/claims.md speaks of {row}, which has not been run")
         found = records[row]
         if what is None:
+            if not found["test"]:
+                raise SystemExit(f"results/claims.md speaks of {row}, which has not been tested")
             mean = statistics.fmean(found["test"])
             return told(found["metric"], mean) + (" %" if found["metric"] in IN_PERCENT else "")
         if what == "speed" and None not in found["updates_per_second"]:
@@ -213,7 +215,7 @@ def line(recipe: Recipe, found: Record, higher_is_better: bool) -> str:
     """A row of a table."""
     metric, values = found["metric"], found["test"]
     ours = spread(metric, values)
-    if recipe.paper is not None:
+    if recipe.paper is not None and values:
         better = statistics.fmean(values) - recipe.paper
         ours = bold_if((better if higher_is_better else -better) >= 0, ours)
     theirs = "" if recipe.paper is None else told(metric, recipe.paper)
@@ -267,6 +269,8 @@ def told(metric: str, value: float) -> str:
 
 def spread(metric: str, values: list[float]) -> str:
     """Mean, and deviation where there are several."""
+    if not values:
+        return "not tested"
     if len(values) == 1:
         return f"{told(metric, values[0])} (one seed)"
     mean, deviation = statistics.fmean(values), statistics.stdev(values)
