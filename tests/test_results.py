@@ -256,7 +256,7 @@ def test_benchmarks_are_on_the_page(rows):
 
 def test_untested_and_unlike_runs_are_refused(tmp_path, rows):
     folder = RunFolder.create(tmp_path / "new", config_to_dict(RECIPES["copying-1000"]()))
-    with pytest.raises(SystemExit, match=r"not been tested: surnn eval .*new --split test .*--untested"):
+    with pytest.raises(SystemExit, match=r"tested: surnn eval .*new --split test .*--untested"):
         results.add("copying-1000", [folder.path], rows)
     with pytest.raises(SystemExit, match="there is no recipe 'copying'"):
         results.add("copying", [folder.path], rows)
