@@ -50,8 +50,8 @@ FIGURES = (
             "rate-0.02", "rate-0.05", "rate-0.2", "rate-0.5", "spline", "spectral", "frozen",
             "frozen-sparse", "random", "open"))),
         "psMNIST step by step: some of the gates, and how often they update. Bars are the "
-        "deviation over three seeds; where there is one seed and no bar, the 10,000 test images alone "
-        "make ±0.14 points.",
+        "deviation over three seeds; where there is one seed and no bar, the 10,000 test images "
+        "alone make ±0.14 points.",
     ),
     Figure(
         "psmnist-cells", "psmnist", "learning-curves",
