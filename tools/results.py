@@ -44,9 +44,7 @@ KEPT = ("config.json", "metrics.jsonl", "evaluations.jsonl", "resumed.jsonl")
 # ---------------------------------------------------------------------------- records
 
 
-def add(
-    row: str, runs: list[Path], rows: Path, beside: int = 0, *, untested: bool = False
-) -> None:
+def add(row: str, runs: list[Path], rows: Path, beside: int = 0, *, untested: bool = False) -> None:
     """Keep the records of runs of a recipe, in place of those of the same seeds.
 
     Args:
