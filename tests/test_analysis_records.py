@@ -43,7 +43,7 @@ def test_rates_that_were_asked_for_are_joined_and_seeds_averaged(tmp_path):
         tmp_path / "d", {"accuracy": 0.5, "update_rate": [1.0]}, granularity="unit"
     )
     axes = drawn("metric-by-rate", *runs, other).axes[0]
-    assert "SuGRU, granularity auto (2 seeds)\nSuGRU, granularity unit" in texts(axes.figure)
+    assert "SuGRU, granularity auto (1 to 2 seeds)\nSuGRU, granularity unit" in texts(axes.figure)
     lines = [bars.lines[0].get_xydata().tolist() for bars in axes.containers]
     assert lines == [
         [pytest.approx([20, 0.7]), pytest.approx([30, 0.9])],

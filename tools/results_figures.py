@@ -70,13 +70,14 @@ FIGURES = (
     ),
     Figure(
         "listops", "listops", "learning-curves", ("lra-listops", "lra-listops-open"),
-        "ListOps by clocks alone on full lengths, and with a first layer that is always open; "
-        "there the training loss is of up to 62 tokens until update 2,000, of 249 until 4,000.",
+        "ListOps by clocks alone on full lengths (growing 0), and with a first layer that is "
+        "always open and twice the learning rate (growing 4000); there the training loss is of up "
+        "to 62 tokens until update 2,000, of 249 until 4,000.",
     ),
     Figure(
         "pathfinder", "pathfinder", "learning-curves", ("lra-pathfinder", "lra-pathfinder-sigmoid"),
-        "Pathfinder by binary gates and by sigmoids: until update 3,000 the training loss is of "
-        "lines of up to 2, 3, 4, 6 and 9 paddles, for 600 updates each.",
+        "Pathfinder by binary gates and by sigmoids (mode soft): until update 3,000 the training "
+        "loss is of lines of up to 2, 3, 4, 6 and 9 paddles, for 600 updates each.",
     ),
     Figure(
         "mackey-glass", "mackey_glass", "forecast-horizon",

@@ -97,7 +97,7 @@ def metric_by_rate(subjects: Sequence[Subject], _example: int) -> "Figure":
             rate, mean, spread = torch.tensor(found, dtype=torch.float64).T.numpy()
             bars = spread if spread.any() else None
             axes.errorbar(100 * rate, mean, bars, **style, marker=marker, markersize=4, capsize=2,
-                          label=_of_seeds(label, max(points, key=len)))  # fmt: skip
+                          label=_of_seeds(label, *points))  # fmt: skip
         axes.set_title(name)
         axes.set_xlabel("updates [% of steps]")
         axes.set_ylabel(f"test {metric}")
@@ -266,8 +266,11 @@ def attractors(subjects: Sequence[Subject], example: int) -> "Figure":
     return figure
 
 
-def _of_seeds(label: str, same: Sequence[Any]) -> str:
-    return label if len(same) == 1 else f"{label} ({len(same)} seeds)"
+def _of_seeds(label: str, *points: Sequence[Any]) -> str:
+    """What there is, and how many seeds of it, at each point if there are several."""
+    least, most = min(map(len, points)), max(map(len, points))
+    several = f"{most} seeds" if least == most else f"{least} to {most} seeds"
+    return label if most == 1 else f"{label} ({several})"
 
 
 def _curve(axes: "Axes", curves: Sequence[Curve], style: dict[str, Any], label: str) -> None:
