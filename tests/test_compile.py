@@ -164,3 +164,12 @@ def test_gradcheck_of_whole_layers():
                     return torch.func.functional_call(layer, parameters, (x,))[0]
 
                 assert torch.autograd.gradcheck(run, (x, *values), fast_mode=True)
+
+
+def test_each_of_padded_sequences_by_vmap():
+    layer = surnn.SuGRU(4, 6, gate=surnn.Rhythm(rate=0.5))
+    x, lengths = torch.randn(9, 3, 4), torch.tensor([9, 3, 4])
+    each = torch.func.vmap(
+        lambda one, length: layer(one[:, None], lengths=length[None])[0][:, 0], (1, 0), 1
+    )(x, lengths)
+    torch.testing.assert_close(each, layer(x, lengths=lengths)[0])

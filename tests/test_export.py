@@ -15,7 +15,7 @@ import surnn
 from surnn.cli import main
 from surnn.commands import export as command
 from surnn.config import GateConfig, ModelConfig
-from surnn.export import check, to_onnx, to_pt2
+from surnn.export import check, to_engine, to_onnx, to_pt2
 from surnn.export.check import Agreement, compare, judge, onnx_step, pt2_step
 from surnn.export.graph import program_of
 from surnn.export.step import StreamingStep
@@ -376,6 +376,20 @@ def test_nothing_is_overwritten(run, tmp_path, capsys):
     assert main(["export", str(run), "--to", "pt2", "--out", str(out)]) == 2
     assert "exists already; remove it, or choose another name with --out" in capsys.readouterr().err
     assert out.read_text() == "mine"
+
+
+@pytest.mark.parametrize("to", ["engine", "onnx", "pt2"])
+def test_a_place_that_cannot_be_written_is_told(to, run, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / f"model.{to}"
+    assert main(["export", str(run), "--to", to, "--out", str(out)]) == 2
+    assert "could not be written: [Errno" in (told := capsys.readouterr().err)
+    assert told.rstrip().endswith("choose another place with --out")
+
+
+def test_the_engines_folder_is_made(tmp_path):
+    path = to_engine(surnn.SuGRU(3, 4), tmp_path / "not" / "there" / "layer.surnn")
+    assert path.stat().st_size > 0
 
 
 def test_a_file_that_fails_its_check_is_not_kept(run, tmp_path, capsys, monkeypatch):

@@ -87,12 +87,16 @@ def test_damage_says_how_to_mend(tmp_path, capsys):
     run = trainer(tmp_path / "run", steps=1)
     run.fit()
     run.close()
+    (tmp_path / "run" / "last" / "state.pt").write_bytes(b"")
+    assert main(["info", str(tmp_path / "run")]) == 0
+    told = capsys.readouterr().out
+    assert "damaged at update 1/1" in told
+    assert "state.pt is not what it was; the weights of best are there" in told
+    assert "validation   best" in told
+    assert "surnn resume" not in told
     (tmp_path / "run" / "environment.json").write_text("{")
     assert main(["info", str(tmp_path / "run")]) == 2
     assert "environment.json is damaged" in capsys.readouterr().err
-    (tmp_path / "run" / "last" / "state.pt").write_bytes(b"")
-    assert main(["info", str(tmp_path / "run")]) == 2
-    assert "state.pt is not what it was; the best weights are there" in capsys.readouterr().err
 
 
 ENDED = {

@@ -53,6 +53,15 @@ X = torch.zeros(STEPS, BATCH, FEATURES)
         (lambda: _run(SuLSTM(5, 12, backend="onepass")), ValueError, "GRU's update gate"),
         (lambda: SuGRU(5, 12)(X[:, :0]), ValueError, "no sequences"),
         (lambda: SuGRU(5, 12)(X.double()), ValueError, "input is torch.float64 but the layer is"),
+        (lambda: SuGRU(5, 12)(X.double()), ValueError, r"x.to\(torch.float32\)$"),
+        (lambda: SuGRU(5, 12)(X.half()), ValueError, r"or run under torch.autocast$"),
+        (
+            lambda: SuGRU(5, 12).double()(X.double(), SuGRU(5, 12).init_state(BATCH)),
+            ValueError,
+            r"state.cell is torch.float32 but the layer is torch.float64; .*to\(torch.float64\)",
+        ),
+        (lambda: _twice("events"), RuntimeError, "use backend='reference' for these"),
+        (lambda: _twice("onepass"), RuntimeError, "use backend='reference' for these"),
         (lambda: SuGRU(5, 12, groups=3), ValueError, "groups=3 needs expand > 1"),
         (lambda: SuRNN(5, 12, 1, "tanh", "no"), ValueError, "bias must be True or False"),
         (lambda: SuLSTM(5, 12, proj_size=3), ValueError, "proj_size is not supported"),
@@ -85,6 +94,18 @@ def _step(layer, frame):
 def _step_with(**changes):
     layer = SuGRU(5, 12)
     return layer.step(X[0], layer.init_state(BATCH)._replace(**changes))
+
+
+def _twice(backend):
+    """Gradients of gradients."""
+    layer = SuGRU(5, 12, gate=AlwaysOpen(), backend=backend)
+    x = torch.randn(4, 2, 5, requires_grad=True)
+    (gradient,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
+    return torch.autograd.grad(gradient.square().sum(), x)
+
+
+def test_gradients_of_gradients_by_reference():
+    assert _twice("reference")[0].abs().sum() > 0
 
 
 def _packed(**options):

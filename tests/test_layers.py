@@ -335,3 +335,21 @@ def test_initial_weights(cls, dtype):
     drive = torch.randn(2000, 64).to(dtype) @ layer.weight_ih_l0.detach().T
     assert abs(drive.float().var().item() - 1) < 0.1
     assert (layer.bias_ih_l0 == 0).all()
+
+
+# ---------------------------------------------------------------------------- states
+
+
+def test_a_state_is_cut_off_moved_and_stored(tmp_path):
+    layer = SuGRU(5, 8, gate=surnn.SSMGate())
+    _, state = layer(torch.randn(6, 2, 5), layer.init_state(2))
+    assert state.cell.requires_grad
+    cut = state.detach()
+    assert not any(tensor.requires_grad for tensor in (cut.cell, *cut.gates))
+    assert cut.to("meta").t.is_meta
+    torch.save(cut, tmp_path / "state.pt")
+    found = torch.load(tmp_path / "state.pt")
+    assert isinstance(found, surnn.SuState)
+    assert torch.equal(found.cell, cut.cell)
+    assert torch.equal(found.t, cut.t)
+    assert torch.equal(found.gates[0], cut.gates[0])

@@ -16,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from surnn.cli import main
 from surnn.config import GateConfig
 from surnn.runs import RunError, RunFolder
 from surnn.tasks.copying import Copying
@@ -221,11 +222,24 @@ def test_a_damaged_checkpoint_is_noticed(tmp_path, name):
     assert same(whole, again)
     shutil.rmtree(tmp_path / "run" / "previous")
     damaged.write_bytes(content)
-    with pytest.raises(RunError, match=r"surnn eval .* --checkpoint best"):
+    with pytest.raises(RunError, match=r"weights of best are there still: --checkpoint best"):
         resumed(tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "best")
     with pytest.raises(RunError, match="begin again"):
         resumed(tmp_path / "run")
+
+
+def test_a_log_is_not_lost_with_its_checkpoints(tmp_path, capsys):
+    run = trainer(tmp_path / "run")
+    run.fit()
+    run.close()
+    log = (tmp_path / "run" / "metrics.jsonl").read_text()
+    for name in ("last", "previous", "best"):
+        shutil.rmtree(tmp_path / "run" / name)
+    assert main(["resume", str(tmp_path / "run")]) == 2
+    told = capsys.readouterr().err
+    assert f"was trained for {run.step} updates and its checkpoints are gone" in told
+    assert (tmp_path / "run" / "metrics.jsonl").read_text() == log
 
 
 def test_the_best_weights_are_not_enough_to_go_on(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from surnn import versions
 from surnn.cli import main
-from surnn.runs import RunError, environment
+from surnn.runs import RunError, RunFolder, environment
 from surnn.versions import commit
 from training import resumed, trainer
 
@@ -143,8 +143,14 @@ def test_damaged_best_weights(tmp_path):
     run.fit()
     (tmp_path / "run" / "best" / "manifest.json").write_text("{")
     for name in ("last", "previous"):
-        with pytest.raises(RunError, match=f"surnn eval .*/run --checkpoint {name}"):
+        with pytest.raises(RunError, match=f"weights of {name} are .* --checkpoint {name}"):
             run.folder.load("best")
-        shutil.rmtree(tmp_path / "run" / name)
-    with pytest.raises(RunError, match="begin again"):
+        (tmp_path / "run" / name / "state.pt").write_bytes(b"")  # not to be recommended
+    with pytest.raises(RunError, match="no other that is whole; begin again"):
         run.folder.load("best")
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="file is a file; choose a folder with --out"):
+        RunFolder.create(tmp_path / "file", {})

@@ -42,6 +42,7 @@ from .tasks import TASKS, load_task
 from .versions import commit, version
 
 CHECKPOINTS = ("last", "previous")
+MEND = "Make room, or the folder writable,"
 
 
 class RunError(Exception):
@@ -66,7 +67,9 @@ class RunFolder:
 
         ``about`` is kept beside the environment.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and not path.is_dir():
+            raise RunError(f"{path} is a file; choose a folder with --out")
+        if path.exists() and any(path.iterdir()):
             raise RunError(
                 f"{path} exists already and is not empty; choose another folder with --out, or go "
                 f"on with that run: surnn resume {path}"
@@ -166,7 +169,7 @@ class RunFolder:
             with contextlib.suppress(OSError):  # half a line is worse than none
                 os.truncate(path, whole)
             raise RunError(
-                f"{path} could not be written: {error}; checkpoints are untouched. Make room and "
+                f"{path} could not be written: {error}; checkpoints are untouched. {MEND} and "
                 f"go on: surnn resume {self.path}"
             ) from error
 
@@ -269,7 +272,7 @@ class RunFolder:
         except (OSError, RuntimeError, SafetensorError) as error:
             raise RunError(
                 f"{what} could not be written to {self.path}: {error}; what was saved "
-                f"before is untouched. Make room and go on: surnn resume {self.path}"
+                f"before is untouched. {MEND} and go on: surnn resume {self.path}"
             ) from error
 
     def load(
@@ -297,36 +300,39 @@ class RunFolder:
         return f"{why}there is --checkpoint {there[0]} (in Python checkpoint={there[0]!r})"
 
     def _verify(self, folder: Path) -> None:
-        try:
-            sums = json.loads((folder / "manifest.json").read_text())
-        except (OSError, ValueError) as error:
-            raise RunError(
-                f"checkpoint {folder} has no readable manifest; {self._instead(folder)}"
-            ) from error
-        for name, wanted in sums.items():
-            path = folder / name
-            if not path.exists() or checksum(path) != wanted:
-                raise RunError(
-                    f"checkpoint {folder} is damaged: {name} is not what it was; "
-                    f"{self._instead(folder)}"
-                )
+        if (damage := _damage(folder)) is not None:
+            raise RunError(f"checkpoint {folder} {damage}; {self._instead(folder)}")
+
+    def _is_whole(self, name: str) -> bool:
+        return _damage(self.path / name) is None
 
     def _instead(self, damaged: Path) -> str:
         """What can be done without a checkpoint."""
-        if damaged.name.startswith("best"):  # no checkpoint to go on from, but weights to evaluate
-            for name in CHECKPOINTS:
-                if (self.path / name).exists():
-                    again = f"surnn eval {self.path} --checkpoint {name}"
-                    return f"the weights of {name} are there still: {again}"
-        elif damaged.name != "previous" and (self.path / "previous").exists():
+        if damaged.name == "last" and self._is_whole("previous"):
             again = f"surnn resume {self.path} --checkpoint previous"
             return f"the one before it leads to the same: {again}"
-        elif (self.path / "best").exists():
-            return f"the best weights are there still: surnn eval {self.path} --checkpoint best"
-        return "there is no other; begin again with surnn train"
+        best = damaged.name.startswith("best")
+        for name in CHECKPOINTS if best else ("best",):  # nothing to go on from, but weights
+            if self._is_whole(name):
+                how = f"--checkpoint {name} (in Python checkpoint={name!r})"
+                return f"the weights of {name} are there still: {how}"
+        return "there is no other that is whole; begin again with surnn train"
 
 
 # ---------------------------------------------------------------------------- helpers
+
+
+def _damage(checkpoint: Path) -> str | None:
+    """What is wrong with it."""
+    try:
+        sums = json.loads((checkpoint / "manifest.json").read_text())
+    except (OSError, ValueError):
+        return "has no readable manifest"
+    for name, wanted in sums.items():
+        path = checkpoint / name
+        if not path.exists() or checksum(path) != wanted:
+            return f"is damaged: {name} is not what it was"
+    return None
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -341,7 +347,7 @@ def write_atomically(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)
         raise RunError(
-            f"{path} could not be written: {error}; what it held before is untouched. Make room "
+            f"{path} could not be written: {error}; what it held before is untouched. {MEND} "
             "and try again"
         ) from error
 

@@ -94,13 +94,18 @@ def run(arguments: argparse.Namespace) -> None:
         write = partial(write_hf, found, arguments.run)
     else:
         write = partial(WRITERS[to], streaming(found), weights)
-    out.parent.mkdir(parents=True, exist_ok=True)
     fresh = out.with_name(f"new-{out.name}")
     try:
-        told = "\n".join(judged(check, weights) for check in write(fresh))
-        fresh.rename(out)
-    finally:
-        remove(fresh)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            told = "\n".join(judged(check, weights) for check in write(fresh))
+            fresh.rename(out)
+        finally:
+            remove(fresh)
+    except OSError as error:
+        raise CommandError(
+            f"{out} could not be written: {error}; choose another place with --out"
+        ) from error
     print(f"wrote {out} ({size_of(out)}): {arguments.checkpoint} weights (update {found.step})")
     print(f"{told}\nuse it:")
     print("\n".join(f"    {line}" for line in usage(to, found.task.input, out).splitlines()))

@@ -101,12 +101,18 @@ def at_a_glance(path: Path) -> dict[str, str]:
 def about(folder: "RunFolder", config: "RunConfig") -> dict[str, Any]:
     """All that a run's folder tells."""
     from ..models import SequenceModel  # noqa: PLC0415 (torch)
-    from .standing import best_of, standing  # noqa: PLC0415
+    from ..runs import RunError  # noqa: PLC0415
+    from .standing import Standing, best_of, standing  # noqa: PLC0415
 
     task, lines = config.task, folder.metrics()
+    try:
+        now = standing(folder, config)
+    except RunError as error:  # the rest can be told all the same
+        reached = max((line["step"] for line in lines), default=0)
+        now = Standing("damaged", reached, str(error))
     model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
     return {
-        **standing(folder, config)._asdict(),
+        **now._asdict(),
         "parameters": sum(p.numel() for p in model.parameters()),
         "best": best_of(lines, task),
         "train": next((m for m in reversed(lines) if m["kind"] == "train"), None),

@@ -65,8 +65,19 @@ def run(arguments: argparse.Namespace) -> None:
         return folder
 
     if not folder.has_checkpoint():
-        say("there is no checkpoint yet: the run begins again")
-        fit(config, on_its_data, arguments.data)
+        reached = max((line["step"] for line in folder.metrics()), default=0)
+        if reached > planned.train.checkpoint_every or folder.evaluations():
+            raise CommandError(
+                f"{folder.path} was trained for {reached} updates and its checkpoints are gone: "
+                "there is nothing to go on from, and its log is kept. Train anew in another folder"
+            )
+
+        def begun_again(trainer: "Trainer") -> RunFolder:
+            if not folder.holder()[0]:  # otherwise that is refused
+                say("there is no checkpoint yet: the run begins again")
+            return on_its_data(trainer)
+
+        fit(config, begun_again, arguments.data)
         return
     try:
         now = standing(folder, config, arguments.checkpoint)

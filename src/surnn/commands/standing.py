@@ -16,7 +16,7 @@ class Standing(NamedTuple):
     """How far a run has come."""
 
     status: str
-    """running, finished, stopped or crashed."""
+    """running, finished, stopped or crashed; of a checkpoint that cannot be read, damaged."""
     step: int
     """Updates so far; if nobody trains, those of the checkpoint."""
     why: str
@@ -80,6 +80,8 @@ def what_next(path: Path, status: str, more: str, process: str = "") -> Iterator
     """What can be done with a run, and the command for it."""
     if status == "running":
         yield "stop it", f"kill {process}, which leaves a checkpoint"
+        return
+    if status == "damaged":
         return
     if status == "finished":
         yield "test it", f"surnn eval {path} --split test"

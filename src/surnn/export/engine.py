@@ -49,6 +49,7 @@ def to_engine(model: nn.Module, path: str | Path, weights: Weights = "float32") 
         the path.
     """
     path, content = Path(path), engine_bytes(model, weights)
+    path.parent.mkdir(parents=True, exist_ok=True)
     # An engine that runs from an older file of this name has it mapped: that one must not change.
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -138,10 +138,11 @@ class SelectiveLayer(TorchInterop):
 
         Args:
             input: [T, B, I] ([B, T, I] with ``batch_first``), [T, I], or a PackedSequence.
-            hx: initial hidden state as torch's counterpart takes it, or a :class:`SuState`, with
-                which the clock goes on where it stood. Default zeros, clock at 1.
+            hx: initial hidden state as torch's counterpart takes it, with the clock at 1, or a
+                :class:`SuState`, with which the clock goes on where it stood. Default zeros.
             lengths: [B] steps of each right-padded sequence. Outputs past a sequence's length
-                are 0 and its last state is the one at its length.
+                are 0 and its last state is the one at its length. Nobody looks whether they fit
+                where there are no numbers to look at: in torch.compile, vmap and CUDA graphs.
 
         Returns:
             outputs and the last hidden state, as torch's counterpart; a :class:`SuState` if one
@@ -407,7 +408,8 @@ class SelectiveLayer(TorchInterop):
 
     def _check_state(self, state: Any, batch: int) -> None:
         memories = [gate.init_memory(batch).shape for gate in self.gates]  # type: ignore[operator]
-        checks.check_state(state, self._state_shape(batch), memories)
+        dtype = self.weight_ih_l0.dtype  # type: ignore[union-attr]
+        checks.check_state(state, self._state_shape(batch), memories, dtype)  # type: ignore[arg-type]
 
     def _check_ran(self, what: str) -> None:
         if not self._rates:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..eager import is_captured
+from ..eager import is_captured, is_transformed
 from ..state import SuState
 
 
@@ -62,8 +62,8 @@ def check_lengths(lengths: Any, x: Tensor) -> Tensor | None:
             f"lengths must be {x.shape[1]} integers, one for each sequence, got "
             f"{lengths.dtype} {shape_of(lengths)}"
         )
-    if torch.compiler.is_compiling() or is_captured(lengths):
-        return lengths
+    if torch.compiler.is_compiling() or is_transformed() or is_captured(lengths):
+        return lengths  # there are no numbers to look at
     if not _seen.knows(lengths, x.shape[0]):
         low, high = torch.stack(lengths.aminmax()).tolist()
         if low < 1 or high > x.shape[0]:
@@ -98,9 +98,10 @@ _seen = Seen()
 def check_dtype(x: Tensor, weight: Tensor) -> None:
     """Outside autocast an input has the layer's dtype, as torch's own layers ask."""
     if x.dtype != weight.dtype:
+        double = torch.float64 in (x.dtype, weight.dtype)  # which autocast leaves alone
         raise ValueError(
             f"input is {x.dtype} but the layer is {weight.dtype}; convert one of them, for "
-            f"example x.to({weight.dtype}), or run under torch.autocast"
+            f"example x.to({weight.dtype})" + ", or run under torch.autocast" * (not double)
         )
 
 
@@ -136,8 +137,13 @@ def check_hidden(values: tuple[Tensor, ...], names: tuple[str, ...], shape: list
             )
 
 
-def check_state(state: Any, shape: list[int], memories: list[torch.Size]) -> None:
-    """A stream's state against the layer: hidden values, clock, and the gates' memories."""
+def check_state(
+    state: Any, shape: list[int], memories: list[torch.Size], dtype: torch.dtype
+) -> None:
+    """A stream's state against the layer: hidden values, clock, and the gates' memories.
+
+    A layer in half precision may keep its state in float32; nothing goes on in float64 by chance.
+    """
     if not isinstance(state, SuState):
         raise TypeError(
             f"a stream goes on from a SuState, got {type(state).__name__}; begin with "
@@ -147,6 +153,12 @@ def check_state(state: Any, shape: list[int], memories: list[torch.Size]) -> Non
         raise ValueError(
             f"state.cell must be {shape} (layers, components, B, H), got "
             f"{shape_of(state.cell)}; begin with layer.init_state({shape[2]})"
+        )
+    if (state.cell.dtype == torch.float64) != (dtype == torch.float64):
+        raise ValueError(
+            f"state.cell is {state.cell.dtype} but the layer is {dtype}; begin with "
+            f"layer.init_state({shape[2]}), or convert it: "
+            f"state._replace(cell=state.cell.to({dtype}))"
         )
     t = state.t
     integer = isinstance(t, Tensor) and not t.is_floating_point()

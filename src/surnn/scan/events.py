@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .contract import ScanInputs, blend, step_mask
 from .gate_gradient import gate_gradient
+from .once import differentiate_once
 from .reverse import ReverseWalk, segment_suffix_sums
 from .walk import EventWalk
 
@@ -184,6 +185,7 @@ def _backward(ctx, grad_y, grad_last, _grad_states, _grad_drives):
 
 
 events_forward.register_autograd(_backward, setup_context=_setup_context)
+differentiate_once(events_backward, "events")
 
 
 # ---------------------------------------------------------------------------- public

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from .contract import ScanInputs, step_mask
+from .once import differentiate_once
 
 
 def exact_skip_drive(dtype: torch.dtype) -> float:
@@ -92,6 +93,7 @@ def _backward(ctx, grad_y, grad_last):
 
 
 fused_gru.register_autograd(_backward, setup_context=_setup_context)
+differentiate_once(fused_gru_backward, "onepass")
 
 
 def unsupported(inputs: ScanInputs) -> str | None:

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ...eager import on_its_device
+from ..once import differentiate_once
 from . import launch
 from .lists import Lists, make_lists
 from .sizes import Pass
@@ -247,6 +248,7 @@ triton_forward.register_autograd(
     lambda ctx, grad_y, grad_last, *_: _gradients(ctx, triton_backward, grad_y, grad_last),
     setup_context=_save,
 )
+differentiate_once(triton_backward, "triton")
 
 
 class EagerScan(torch.autograd.Function):
