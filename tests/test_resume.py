@@ -23,6 +23,14 @@ from surnn.tasks.copying import Copying
 from training import CONFIG, fit_until, record, resumed, same, trainer, updates
 
 
+@pytest.fixture(autouse=True)
+def _interruptible():
+    """Also where Ctrl-C is ignored, as in the background of a shell script."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("gone_at", [4, 8])
 @pytest.mark.parametrize("mode", ["hard", "sampled"])
 def test_resumed_run_is_the_run_that_was_not_stopped(tmp_path, gone_at, mode):
