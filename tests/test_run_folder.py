@@ -119,6 +119,18 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
     subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
 
 
+def test_a_run_without_a_checkpoint_that_another_process_trains(tmp_path, capsys):
+    run = trainer(tmp_path / "run", steps=2).folder
+    command = [sys.executable, "-c", HOLDER, str(run.path / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        assert main(["resume", str(run.path)]) == 2
+        told = capsys.readouterr()
+        assert f"process {other.pid} trains in" in told.err
+        assert "begins again" not in told.out + told.err
+        other.kill()
+
+
 # ---------------------------------------------------------------- who may read it
 
 

@@ -4,9 +4,10 @@ A soft gate is never closed: the mean that is logged as its ``update_rate`` is n
 opens but how far, and is told as that.
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .config import RunConfig
+if TYPE_CHECKING:
+    from .config import RunConfig
 
 
 class RateWords(NamedTuple):
@@ -19,7 +20,7 @@ class RateWords(NamedTuple):
         return f"{self.what} {self.how}"
 
 
-def is_soft(config: RunConfig, layer: int | None = None) -> bool:
+def is_soft(config: "RunConfig", layer: int | None = None) -> bool:
     """Whether gates are soft: those of a layer, counted from 0, or any of the model."""
     always_open = layer is not None and layer < config.model.open_layers
     return config.gate.mode == "soft" and not always_open
@@ -37,7 +38,7 @@ def in_words(mean: float, soft: bool) -> RateWords:
     return RateWords("updates", _number(mean, soft))
 
 
-def layers_in_words(found: dict[str, Any], config: RunConfig) -> list[RateWords]:
+def layers_in_words(found: dict[str, Any], config: "RunConfig") -> list[RateWords]:
     """What was logged or evaluated of each layer, in all and by kind of token."""
     means = found.get("update_rate", [])
     by_kind = found.get("update_rate_by_kind", [{}] * len(means))

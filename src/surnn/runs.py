@@ -190,6 +190,10 @@ class RunFolder:
                 return line["metrics"]
         return None
 
+    def reached(self) -> int:
+        """The last update of its log."""
+        return max((line["step"] for line in self.metrics()), default=0)
+
     def sessions(self) -> list[dict[str, Any]]:
         """When and where it went on, and what was changed then."""
         return list(self._lines("resumed.jsonl"))

@@ -47,7 +47,7 @@ def median_interval(counts: Int[Tensor, "T"]) -> int | None:
 
 def raster(layer: LayerRecord, sequence: int = 0) -> Bool[Tensor, "G T"]:
     """Which gates were open when, in one sequence: a row for each gate, not for each unit."""
-    return layer.gate[sequence, :, :: layer.group].T != 0
+    return layer.by_gate[sequence].T != 0
 
 
 def _updates(gate: Float[Tensor, "B T H"]) -> tuple[Tensor, Tensor]:

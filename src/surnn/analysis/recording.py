@@ -45,12 +45,17 @@ class LayerRecord(NamedTuple):
 
     @property
     def group(self) -> int:
-        """Units that share a gate, neighbours: ``gate[..., ::group]`` has each gate once."""
+        """Units that share a gate, neighbours."""
         if self.granularity in ("unit", "none"):
             return 1
         if self.granularity == "layer":
             return self.gate.shape[-1]
         return int(self.granularity.split()[0])
+
+    @property
+    def by_gate(self) -> Float[Tensor, "B T G"]:
+        """``gate`` with each gate once, not for each unit that shares it."""
+        return self.gate[..., :: self.group]
 
 
 class Recording(NamedTuple):

@@ -95,17 +95,19 @@ def run(arguments: argparse.Namespace) -> None:
     else:
         write = partial(WRITERS[to], streaming(found), weights)
     fresh = out.with_name(f"new-{out.name}")
-    try:
+    try:  # the place first: what goes wrong later is not its fault
         out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            told = "\n".join(judged(check, weights) for check in write(fresh))
-            fresh.rename(out)
-        finally:
-            remove(fresh)
+        fresh.touch()
     except OSError as error:
         raise CommandError(
             f"{out} could not be written: {error}; choose another place with --out"
         ) from error
+    remove(fresh)
+    try:
+        told = "\n".join(judged(check, weights) for check in write(fresh))
+        fresh.rename(out)
+    finally:
+        remove(fresh)
     print(f"wrote {out} ({size_of(out)}): {arguments.checkpoint} weights (update {found.step})")
     print(f"{told}\nuse it:")
     print("\n".join(f"    {line}" for line in usage(to, found.task.input, out).splitlines()))

@@ -108,8 +108,7 @@ def about(folder: "RunFolder", config: "RunConfig") -> dict[str, Any]:
     try:
         now = standing(folder, config)
     except RunError as error:  # the rest can be told all the same
-        reached = max((line["step"] for line in lines), default=0)
-        now = Standing("damaged", reached, str(error))
+        now = Standing("damaged", folder.reached(), str(error))
     model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
     return {
         **now._asdict(),

@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
         return folder
 
     if not folder.has_checkpoint():
-        reached = max((line["step"] for line in folder.metrics()), default=0)
+        reached = folder.reached()
         if reached > planned.train.checkpoint_every or folder.evaluations():
             raise CommandError(
                 f"{folder.path} was trained for {reached} updates and its checkpoints are gone: "
@@ -73,9 +73,10 @@ def run(arguments: argparse.Namespace) -> None:
             )
 
         def begun_again(trainer: "Trainer") -> RunFolder:
-            if not folder.holder()[0]:  # otherwise that is refused
-                say("there is no checkpoint yet: the run begins again")
-            return on_its_data(trainer)
+            on_its_data(trainer)
+            folder.lock()  # before anything is said of it: another process may train here
+            say("there is no checkpoint yet: the run begins again")
+            return folder
 
         fit(config, begun_again, arguments.data)
         return

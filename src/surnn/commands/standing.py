@@ -31,8 +31,9 @@ def standing(folder: RunFolder, config: RunConfig, checkpoint: str = "last") -> 
     """Of a run that may go on from ``checkpoint`` with this configuration."""
     running, process = folder.holder()
     if running:
-        step = max((line["step"] for line in folder.metrics()), default=0)
-        return Standing("running", step, f"process {process} trains it", process=process)
+        return Standing(
+            "running", folder.reached(), f"process {process} trains it", process=process
+        )
     step = 0
     if folder.has_checkpoint():
         _, state = folder.load(checkpoint)

@@ -408,8 +408,8 @@ class SelectiveLayer(TorchInterop):
 
     def _check_state(self, state: Any, batch: int) -> None:
         memories = [gate.init_memory(batch).shape for gate in self.gates]  # type: ignore[operator]
-        dtype = self.weight_ih_l0.dtype  # type: ignore[union-attr]
-        checks.check_state(state, self._state_shape(batch), memories, dtype)  # type: ignore[arg-type]
+        weight: Tensor = self.weight_ih_l0  # type: ignore[assignment]
+        checks.check_state(state, self._state_shape(batch), memories, weight.dtype)
 
     def _check_ran(self, what: str) -> None:
         if not self._rates:

@@ -138,7 +138,7 @@ def _lengths(recording: Recording) -> torch.Tensor:
 
 
 def _layer(layer: LayerRecord, recording: Recording, shown: int, cells: int) -> dict[str, Any]:
-    gate = layer.gate[..., :: layer.group].numpy()  # [B, T, G]
+    gate = layer.by_gate.numpy()
     lengths = _lengths(recording).numpy()
     rates = gate.sum((0, 1), dtype=float) / lengths.sum()
     rows = min(gate.shape[-1], MOST_ROWS)

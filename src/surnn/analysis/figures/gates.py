@@ -32,7 +32,7 @@ def gate_raster(subjects: Sequence[Subject], example: int) -> "Figure":
     panels = figure.subplots(len(layers), 1, sharex=True, squeeze=False)[:, 0]
     end = length_of(batch, example)
     for axes, layer in zip(panels, layers, strict=True):
-        shown = layer.gate[example, :end, :: layer.group].T
+        shown = layer.by_gate[example, :end].T
         rates = shown.mean(1)
         shown = shown[rates.argsort(descending=True)]
         axes.imshow((1 - shown).numpy(), cmap="gray", vmin=0, vmax=1, aspect="auto",
