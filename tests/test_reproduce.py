@@ -71,6 +71,18 @@ def test_the_test_is_told_beside_the_paper(tiny, tmp_path, capsys):
     assert last == f"test accuracy {accuracy_of(tmp_path / 'run'):.4g} (paper 0.5, chance 0.125)"
 
 
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_a_run_may_be_left_untested(tiny, tmp_path, capsys, where):
+    run = tmp_path / "run"
+    words = ["tiny", "--out", str(run), *SHORT]
+    words = ["--no-test", *words] if where == "before" else [*words, "--no-test"]
+    assert main(["reproduce", *words]) == 0
+    assert "test accuracy" not in capsys.readouterr().out
+    assert not (run / "evaluations.jsonl").exists()
+    assert main(["eval", str(run), "--split", "test", "--device", "cpu"]) == 0
+    assert 0 < accuracy_of(run) < 1
+
+
 def test_a_budget_cuts_the_test(tiny, tmp_path, capsys, monkeypatch):
     """As training is cut: what would not end in time is told of a part of the set."""
     monkeypatch.setattr(reproduce, "FOR_TEST", 0.0)
@@ -79,6 +91,9 @@ def test_a_budget_cuts_the_test(tiny, tmp_path, capsys, monkeypatch):
     last = capsys.readouterr().out.splitlines()[-1]
     wanted = f"test accuracy {accuracy_of(tmp_path / 'run'):.4g} on 250 of 1000 sequences (paper"
     assert last.startswith(wanted)
+    out = ["--out", str(tmp_path / "other"), "--budget", "10min", *SHORT]
+    assert main(["reproduce", "tiny", *out, "--train.evaluation-batch", "400"]) == 0
+    assert " on 400 of 1000 sequences (paper" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_seeds_one_after_another(tiny, tmp_path, capsys):

@@ -174,3 +174,30 @@ def test_a_run_that_fails_is_told(tmp_path, monkeypatch, capsys):
     told = capsys.readouterr().out
     assert "copying-100-seed0: ended with 2, see runs/copying-100-seed0.log" in told
     assert "no-such-flag" in Path("runs/copying-100-seed0.log").read_text()
+
+
+def test_runs_are_trained_alone_and_tested_later(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("plan").write_text("\n".join(PLAN.splitlines()[:3]))
+    monkeypatch.setattr(sys, "argv", ["rows.py", "plan", "--train-only"])
+    rows.main()
+    assert "copying-100-seed0: done\n" in capsys.readouterr().out
+    folder = RunFolder.open(Path("runs/copying-100-seed0"))
+    assert (folder.tested(), folder.evaluations()) == (None, [])
+    monkeypatch.setattr(rows, "begin", None)  # it has been trained, and nothing else is wanted
+    rows.main()
+    assert "copying-100-seed0: done before\n" in capsys.readouterr().out
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["rows.py", "plan"])
+    rows.main()
+    assert [line["overrides"] for line in folder.evaluations()] == [{}, {"task.noise": "uniform"}]
+
+
+def test_what_was_stopped_goes_on_without_its_test(tmp_path):
+    RunFolder.create(tmp_path / "long", config_to_dict(RECIPES["copying-100"]()))
+    _, long = rows.read_plan(PLAN)
+    ((*_, first), *more) = ([*words[3:4]] for words in rows.commands(long, tmp_path, []))
+    assert (first, more) == ("resume", [["eval"]])
+    ((*_, only),) = ([*words[3:4]] for words in rows.commands(long, tmp_path, [], train_only=True))
+    assert only == "resume"

@@ -133,9 +133,11 @@ def test_the_last_updates_are_told_if_a_run_is_over(tmp_path, monkeypatch, inter
     assert lines == ([] if interrupted else [("train", 3), ("valid", 3)])
 
 
-@pytest.mark.parametrize(("batches", "said"), [(2, "16/1000"), (None, None)])
-def test_an_evaluation_on_a_part_of_the_set_says_so(batches, said, monkeypatch):
-    run, shown = trainer(evaluation_batches=batches), []
+@pytest.mark.parametrize(
+    ("batches", "size", "said"), [(2, None, "16/1000"), (2, 100, "200/1000"), (None, None, None)]
+)
+def test_an_evaluation_on_a_part_of_the_set_says_so(batches, size, said, monkeypatch):
+    run, shown = trainer(evaluation_batches=batches, evaluation_batch=size), []
     updates(run, 1)
     monkeypatch.setattr(run.reporter, "update", lambda step, values: shown.append(values))
     run._evaluate()

@@ -256,9 +256,9 @@ def further(metric: str, found: list[Record]) -> list[str]:
 
 
 def short(command: str) -> str:
-    """A command without folders and seeds."""
+    """A command without folders and seeds, whenever its run was tested."""
     places = r" --(data|out|seeds|train\.seed) \S+"
-    return re.sub(places, "", command)
+    return re.sub(places, "", command.replace(" --no-test", ""))
 
 
 def told(metric: str, value: float) -> str:

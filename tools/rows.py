@@ -11,10 +11,11 @@ above it; # begins a comment:
 
 Small models leave a GPU idle, and several at once fill it (start NVIDIA's MPS before, with
 nvidia-cuda-mps-control -d; kill -9 of one run is the end of all there, so stop it by SIGINT). Runs
-that are to be timed go alone, with --at-once 1. When the time is over those that are left are asked
-to stop, as by Ctrl-C; the same plan goes on with them, with its --train. options as they are by
-then, and leaves alone what has been tested. At the end it tells what came of each and how to keep
-it; --pack keeps their records in one file, without weights.
+that are to be timed go alone, with --at-once 1, and first without their tests, with --train-only:
+the same plan without that tests them, several at once. When the time is over those that are left
+are asked to stop, as by Ctrl-C; the same plan goes on with them, with its --train. options as they
+are by then, and leaves alone what has been tested. At the end it tells what came of each and how to
+keep it; --pack keeps their records in one file, without weights.
 """
 
 import argparse
@@ -83,11 +84,13 @@ def read_plan(text: str) -> list[Run]:
     return runs
 
 
-def commands(run: Run, out: Path, data: list[str]) -> list[list[str]]:
+def commands(run: Run, out: Path, data: list[str], *, train_only: bool = False) -> list[list[str]]:
     """What is to be done for it, one after another: train (or go on) and test; further tests."""
     path = str(out / run.name)
     test = ["eval", path, "--split", "test", *data]
     todo = [["reproduce", run.recipe, "--train.seed", run.seed, "--out", path, *data, *run.flags]]
+    if train_only:
+        todo[0].append("--no-test")
     if Path(path).exists():
         try:
             folder = RunFolder.open(Path(path))
@@ -99,7 +102,9 @@ def commands(run: Run, out: Path, data: list[str]) -> list[list[str]]:
             return []
         go_on = ["resume", path, *data, *without(run.flags, is_settled)]
         todo = [test] if done else [go_on, test]
-    return [[*SURNN, *words] for words in (*todo, *([*test, *more] for more in run.tests))]
+    if not train_only:
+        todo += [[*test, *more] for more in run.tests]
+    return [[*SURNN, *words] for words in todo if not train_only or words[0] != "eval"]
 
 
 def is_settled(option: str) -> bool:
@@ -107,14 +112,22 @@ def is_settled(option: str) -> bool:
     return not option.startswith("--train.") or option == "--train.start"
 
 
-def work(runs: list[Run], out: Path, data: list[str], at_once: int, seconds: float) -> None:
+def work(
+    runs: list[Run],
+    out: Path,
+    data: list[str],
+    at_once: int,
+    seconds: float,
+    *,
+    train_only: bool = False,
+) -> None:
     """Run them, so many at once. Ctrl-C asks all of them to stop."""
     if at_once < 1:
         raise SystemExit(f"--at-once {at_once} would run nothing: at least 1")
     out.mkdir(parents=True, exist_ok=True)
     waiting: list[tuple[Run, list[list[str]]]] = []
     for run in runs:
-        if todo := commands(run, out, data):
+        if todo := commands(run, out, data, train_only=train_only):
             waiting.append((run, todo))
         else:
             run.ended = "done before"
@@ -199,6 +212,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with data sets")
     parser.add_argument("--at-once", type=int, default=1, help="runs at the same time")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="time for all of them")
+    parser.add_argument("--train-only", action="store_true", help="leave tests to the next call")
     parser.add_argument("--pack", type=Path, metavar="FILE.tgz", help="keep all records in a file")
     arguments = parser.parse_args()
     try:
@@ -206,7 +220,8 @@ def main() -> None:
     except OSError as error:
         raise SystemExit(f"the plan cannot be read: {error}") from error
     data = [] if arguments.data is None else ["--data", str(arguments.data)]
-    work(runs, arguments.out, data, arguments.at_once, arguments.seconds)
+    work(runs, arguments.out, data, arguments.at_once, arguments.seconds,
+         train_only=arguments.train_only)  # fmt: skip
     print("\n".join(tell(run, arguments.out) for run in runs))
     if arguments.pack is not None:
         pack(runs, arguments.out, arguments.pack)

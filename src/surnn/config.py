@@ -315,14 +315,15 @@ class TrainConfig:
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: autocast, on a GPU; gates stay float32, and states (but see model.half_state)."""
     tf32: bool = True
-    """float32 products in TF32 on a GPU, a thousandth coarser and several times faster; in
-    evaluations too."""
+    """float32 products in TF32 on a GPU, evaluations too: a thousandth coarser, times faster."""
     accumulate: int = 1
     """Parts that a batch is taken in, one after another; not with rate_penalty."""
     evaluate_every: int = 200
     """Updates between evaluations on the validation set."""
     evaluation_batches: int | None = None
     """Of the validation set; None is all."""
+    evaluation_batch: int | None = None
+    """Sequences of each, also in tests: no gradients need room there; None is train.batch."""
     patience: int | None = None
     """Evaluations without improvement before training stops."""
     checkpoint_every: int = 500
@@ -330,8 +331,7 @@ class TrainConfig:
     log_every: int = 20
     """Updates between lines of the log."""
     minutes: float | None = None
-    """Time for the whole run: rates follow the clock if it is ahead of the updates, so that they
-    come to their end, with a last evaluation, in time."""
+    """Time for all of it, a last evaluation included; rates follow the clock if that is ahead."""
     seed: int = 0
     """Of weights, batches and sampled gates."""
     start: str | None = None
@@ -349,7 +349,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         counts = ("steps", "batch", "accumulate", "evaluate_every", "checkpoint_every", "log_every")
-        _at_least(self, "train", 1, *counts, "evaluation_batches", "patience")
+        _at_least(self, "train", 1, *counts, "evaluation_batches", "evaluation_batch", "patience")
         _at_least(self, "train", 0, "warmup", "weight_decay", "rate_penalty", "minutes", "mixup")
         _share(self, "train", "hold", "final", "label_smoothing", "average")
         for name in ("learning_rate", "gate_learning_rate", "clip"):

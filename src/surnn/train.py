@@ -295,7 +295,7 @@ class Trainer:
         train, begin = self.config.train, time.perf_counter()
         with self.updater.uncompiled(), self.updater.averaged():
             found = evaluate(
-                self.model, self.task, "valid", train.batch, self.device,
+                self.model, self.task, "valid", train.evaluation_batch or train.batch, self.device,
                 batches=train.evaluation_batches, precision=train.precision, world=self.world,
                 go_on=self._may_evaluate_on,
             )  # fmt: skip

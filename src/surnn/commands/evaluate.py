@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument("--split", choices=("valid", "test"), default="valid")
     parser.add_argument("--checkpoint", choices=("best", "last", "previous"), default="best")
-    parser.add_argument("--batch", type=int, help="sequences at a time (default: as in training)")
+    parser.add_argument("--batch", type=int, help="sequences at a time (default: as in validation)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--data", type=Path, help="folder with data sets")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -106,8 +106,8 @@ def judge(
         end = time.perf_counter() + seconds
         with float32_products(place, train.tf32):
             found = evaluate(
-                model, task, split, batch or train.batch, place, precision=train.precision,
-                go_on=lambda: time.perf_counter() < end,
+                model, task, split, batch or train.evaluation_batch or train.batch, place,
+                precision=train.precision, go_on=lambda: time.perf_counter() < end,
             )  # fmt: skip
     except (RunError, ValueError) as error:
         raise CommandError(str(error)) from error

@@ -4,6 +4,7 @@ surnn list recipes                                 the names
 surnn reproduce psmnist --budget 10min             in so much time, if need be smaller
 surnn reproduce psmnist --seeds 0,1,2              three runs, one after another; mean ± deviation
 surnn reproduce copying-5000 --train.seed 1        with other options; NAME --help shows all
+surnn reproduce psmnist --no-test                  train only; later surnn eval RUN --split test
 
 The weights that were best in validation are tested at the end, beside the paper's number.
 """
@@ -34,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget", metavar="TIME", help="for each run and its test, for example 10min or 2h"
     )
     parser.add_argument("--seeds", metavar="N,N,...", help="a run for each, for example 0,1,2")
+    parser.add_argument(
+        "--no-test", action="store_false", dest="test", help="leave that to surnn eval"
+    )
     parser.add_argument("name", nargs="?", help="the recipe; see surnn list recipes")
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="as of surnn train")
 
@@ -62,7 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
     on_cpu = value_of(flags, "--train.device") == "cpu" or not _has_gpu()
     if on_cpu and on_a_cpu(planned) != planned:
         told.append("on the CPU: in float32, neither compiled nor captured")
-    config, chosen = configure(recipe, flags, on_cpu, budget, arguments.seeds)
+    config, chosen = configure(recipe, flags, on_cpu, budget, arguments.seeds, arguments.test)
     runs = [(chosen.out, config)]
     if chosen.seeds is not None:
         path = chosen.out or fresh_path(name)
@@ -74,7 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
     tested: list[float] = []
     for out, each in runs:
         path = start(name, each, out, chosen.data)
-        if path is not None:
+        if path is not None and chosen.test:
             about, found, judged = judge(
                 path, "test", "best", device=each.train.device, data=chosen.data,
                 seconds=60 * FOR_TEST * time,
@@ -98,6 +102,7 @@ def configure(
     on_cpu: bool,
     budget: str | None = None,
     seeds: str | None = None,
+    test: bool = True,
 ) -> tuple["RunConfig", Any]:
     """The configuration of a row with these flags, and the flags that are no part of it."""
     from .configure import parse  # noqa: PLC0415 (torch)
@@ -107,6 +112,7 @@ def configure(
         f"surnn reproduce {recipe.name}", flags, on_a_cpu(config) if on_cpu else config,
         budget=(str | None, budget, "time for each run and its test, for example 10min or 2h."),
         seeds=(str | None, seeds, "a run for each of these, for example 0,1,2."),
+        test=(bool, test, "test the best weights at the end, or leave it to surnn eval."),
     )  # fmt: skip
 
 

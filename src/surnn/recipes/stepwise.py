@@ -160,6 +160,13 @@ for _name, (_about, _gate) in CLOCKS.items():
     add(f"psmnist-stepwise-{_name}", partial(row, _gate), _about)
 
 
+@recipe()
+def psmnist_stepwise_heads() -> RunConfig:
+    """16 heads of 16 units, each with a rhythm of its own: the form that GPUs skip work by."""
+    config = row(replace(RHYTHM, granularity="head"))
+    return replace(config, model=replace(config.model, heads=16))
+
+
 # ---------------------------------------------------------------------------- spikes
 
 
