@@ -1,5 +1,6 @@
 """Plans of several runs: what they are, how they are run together, and what is told of them."""
 
+import signal
 import sys
 import tarfile
 from pathlib import Path
@@ -100,6 +101,20 @@ def test_runs_at_once_end_with_the_time(tmp_path, monkeypatch):
     rows.work([alone, never], Path("runs"), [], at_once=1, seconds=2)
     assert (alone.ended, alone.beside) == ("stopped: the time was over", 0)
     assert never.ended == "not begun"
+
+
+def test_runs_of_a_plan_in_the_background_stop_too(tmp_path, monkeypatch):
+    """A shell's background ignores SIGINT, and so would all that is started there."""
+    monkeypatch.chdir(tmp_path)
+    asks = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    monkeypatch.setattr(rows, "SURNN", (sys.executable, "-c", asks))
+    short, _ = rows.read_plan(PLAN)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        rows.work([short], Path("runs"), [], at_once=1, seconds=60)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert set(Path("runs/copying-100-seed0.log").read_text().split()) == {"False"}
 
 
 def test_ctrl_c_is_passed_on(tmp_path, monkeypatch):

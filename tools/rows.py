@@ -124,6 +124,8 @@ def work(
     """Run them, so many at once. Ctrl-C asks all of them to stop."""
     if at_once < 1:
         raise SystemExit(f"--at-once {at_once} would run nothing: at least 1")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background, as all would
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # that is started there
     out.mkdir(parents=True, exist_ok=True)
     waiting: list[tuple[Run, list[list[str]]]] = []
     for run in runs:
