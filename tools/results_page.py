@@ -8,7 +8,7 @@ from typing import Any
 
 from results_figures import FIGURES, RACES
 
-from surnn.analysis import seconds_to, timed_curve
+from surnn.analysis import TimedCurve, seconds_to, timed_curve
 from surnn.bench.engine import total
 from surnn.rate_words import opened_by
 from surnn.recipes import RECIPES, Recipe
@@ -23,19 +23,26 @@ Record = dict[str, Any]
 def race(
     rows: Path, records: dict[str, Record], names: tuple[str, ...], targets: tuple[float, ...]
 ) -> list[str]:
-    """Seconds of training until a target was reached, of each row's first seed; nothing until all
-    rows have been run with the GPU to themselves."""
+    """Seconds of training until a target was reached, by each seed; nothing until all rows have
+    been run with the GPU to themselves."""
     if any(name not in records or records[name]["beside"] for name in names):
         return []
     metric = RECIPES[names[0]]().task.metric
     reach = [told(metric, target) for target in targets]
     lines = ["", *head(f"seconds to a validation {metric} of", *reach)]
     for name in names:
-        curve = timed_curve(min((rows / name).glob("seed*")), metric)
-        took = [seconds_to(curve, target) for target in targets]
-        over = f"not in {curve.seconds[-1]:.0f}"
-        lines.append(row_of(name, *(over if t is None else f"{t:.0f}" for t in took)))
+        curves = [timed_curve(seed, metric) for seed in sorted((rows / name).glob("seed*"))]
+        lines.append(row_of(name, *(told_times(curves, target) for target in targets)))
     return lines
+
+
+def told_times(curves: list[TimedCurve], target: float) -> str:
+    """When each of them was there, the first one first; never is a dash."""
+    found = [seconds_to(curve, target) for curve in curves]
+    times = sorted(time for time in found if time is not None)
+    if not times:
+        return f"not in {max(curve.seconds[-1] for curve in curves):.0f}"
+    return ", ".join([f"{time:.0f}" for time in times] + ["–"] * (len(found) - len(times)))
 
 
 HEADLINES = (
@@ -44,7 +51,9 @@ HEADLINES = (
     ("... with LSTMs", "psmnist-stepwise-sulstm", "psmnist-stepwise-lstm"),
     ("Copying Memory, delay 100", "copying-100", "copying-100-gru"),
     ("... delay 5000, Elman RNNs", "copying-5000-surnn", "copying-5000-rnn"),
-    ("sequential CIFAR-10, six layers", "scifar", None),
+    ("psMNIST in one pass, images shifted", "psmnist-shifted", None),
+    ("sMNIST, the same", "smnist-shifted", None),
+    ("sequential CIFAR-10, crops and flips", "scifar", None),
     ("Long Range Arena: Image, grey", "lra-image", None),
     ("... Text, with one layer that updates at every step", "lra-text-open", None),
     ("... ListOps, the same, short expressions first", "lra-listops-open", None),
@@ -54,7 +63,10 @@ HEADLINES = (
      "spoken-digits-gru"),
 )  # fmt: skip
 """Of the README: a row, and what it is beside, which has no gates, if that was trained as long."""
-PAPERS = {"lra-text-open": "lra-text", "lra-listops-open": "lra-listops"}
+PAPERS = {
+    "lra-text-open": "lra-text", "lra-listops-open": "lra-listops", "psmnist-shifted": "psmnist",
+    "smnist-shifted": "smnist",
+}  # fmt: skip
 """The row that has the paper's number where a headline's own has none."""
 MARKS = ("<!-- results: python tools/results.py write -->", "<!-- /results -->")
 
@@ -107,9 +119,9 @@ def page(rows: Path) -> str:
         "least as good as the paper's number for that row, also where the row is there to be worse",
         "(ablations, layers without gates). Seconds are of training with its evaluations,",
         "updates/s without them, of full size where sequences grow; memory is the most that torch",
-        "had allocated on the GPU. Commands are without the folders of data and runs, and of the",
-        "first seed; the whole of each is in its record, with the commit; a + after that says that",
-        "there were changes which were committed later.",
+        "had allocated on the GPU. Commands, below each table, are without the folders of data and",
+        "runs, and of the first seed; the whole of each is in its record, with the commit; a +",
+        "after that says that there were changes which were committed later.",
     ]
     if claims.exists():
         lines += ["", filled(claims.read_text(), records).rstrip()]
@@ -134,31 +146,32 @@ def page(rows: Path) -> str:
 
 # ---------------------------------------------------------------------------- claims
 
-_PLACE = re.compile(r"\{([a-z0-9.-]+)(?::([a-z]+))?\}")
+_PLACE = re.compile(r"\{([a-z0-9.-]+)(?::([a-z0-9._ ]+))?\}")
 
 
 def filled(text: str, records: dict[str, Record]) -> str:
-    """A text with ``{row}`` replaced by what was measured, ``{row:rate}`` by its update rate,
-    ``{row:KIND}`` by that on one kind of step, and ``{row:speed}`` by its updates a second: what is
-    measured is not typed by hand."""
+    """A text with ``{row}`` replaced by what was measured, ``{row:task.body 4096}`` by what the
+    weights have on that version of the task, ``{row:rate}`` by its update rate, ``{row:KIND}`` by
+    that on one kind of step, and ``{row:speed}`` by its updates a second: what is measured is not
+    typed by hand."""
 
     def number(place: re.Match[str]) -> str:
         row, what = place.group(1), place.group(2)
         if row not in records:
             raise SystemExit(f"results/claims.md speaks of {row}, which has not been run")
         found = records[row]
-        if what is None:
-            if not found["test"]:
+        elsewhere = {changed(test): test["test"] for test in found["elsewhere"]}
+        if what is None or what in elsewhere:
+            values = found["test"] if what is None else elsewhere[what]
+            if not values:
                 raise SystemExit(f"results/claims.md speaks of {row}, which has not been tested")
-            mean = statistics.fmean(found["test"])
-            return told(found["metric"], mean) + (" %" if found["metric"] in IN_PERCENT else "")
+            unit = " %" if found["metric"] in IN_PERCENT else ""
+            return told(found["metric"], statistics.fmean(values)) + unit
         if what == "speed" and None not in found["updates_per_second"]:
             return f"{statistics.fmean(found['updates_per_second']):.3g}"
         shares = {"rate": found["update_rate"], **found["update_rate_by_kind"]}
         if shares.get(what) is None:
-            raise SystemExit(
-                f"results/claims.md asks for {what!r} of {row}, which has no such rate"
-            )
+            raise SystemExit(f"results/claims.md asks for {what!r} of {row}, which has no such")
         return f"{100 * shares[what]:.1f} %"
 
     return _PLACE.sub(number, text)
@@ -178,11 +191,14 @@ def table(
         unit = " [%]" if task.metric in IN_PERCENT else ""
         lines += [
             *head("recipe", "the paper's", "paper", f"{task.metric}, ours{unit}", "updates at",
-                  "parameters", "training", "updates/s", "memory", "on", "command"),
+                  "parameters", "training", "updates/s", "memory", "on"),
             *(line(recipe, records[recipe.name], task.higher_is_better) for recipe in shown),
         ]  # fmt: skip
     found = [records[recipe.name] for recipe in shown]
     lines += further(task.metric, found)
+    if found:
+        commands = (f"- `{short(record['command'])}`" for record in found)
+        lines += ["", "<details><summary>commands</summary>", "", *commands, "", "</details>"]
     missing: dict[str, list[str]] = {}
     for recipe in recipes:
         if recipe.name not in records:
@@ -232,7 +248,7 @@ def line(recipe: Recipe, found: Record, higher_is_better: bool) -> str:
     return row_of(
         recipe.name, called, theirs, ours, told_rate(found), f"{found['parameters']:,}", done,
         told_speed(found["updates_per_second"], found["beside"]),
-        told_memory(found["peak_memory"]), found["device"], f"`{short(found['command'])}`",
+        told_memory(found["peak_memory"]), found["device"],
     )  # fmt: skip
 
 
@@ -249,10 +265,14 @@ def further(metric: str, found: list[Record]) -> list[str]:
     parts = list(dict.fromkeys(part for _, test in tests for part in test["parts"]))
     lines = ["", *head("the same weights", "tested with", metric, *parts)]
     for name, test in tests:
-        changes = ", ".join(f"{option} {value}" for option, value in test["with"].items())
         numbers = (told(metric, test["parts"][p]) if p in test["parts"] else "" for p in parts)
-        lines.append(row_of(name, changes, spread(metric, test["test"]), *numbers))
+        lines.append(row_of(name, changed(test), spread(metric, test["test"]), *numbers))
     return lines
+
+
+def changed(test: Record) -> str:
+    """What a further test has that is not as in training."""
+    return ", ".join(f"{option} {value}" for option, value in test["with"].items())
 
 
 def short(command: str) -> str:
