@@ -1,6 +1,8 @@
 """Exported steps against the model's own: onnxruntime within rounding, torch.export exactly."""
 
 import copy
+import errno
+import os
 import re
 import shutil
 from pathlib import Path
@@ -385,6 +387,24 @@ def test_a_place_that_cannot_be_written_is_told(to, run, tmp_path, capsys):
     assert main(["export", str(run), "--to", to, "--out", str(out)]) == 2
     assert "could not be written: [Errno" in (told := capsys.readouterr().err)
     assert told.rstrip().endswith("choose another place with --out")
+
+
+@pytest.mark.parametrize("to", ["engine", "pt2"])
+def test_a_disk_that_fills_up_is_told(to, run, tmp_path, capsys, monkeypatch):
+    def full(path, data):
+        path.touch()
+        raise OSError(wrong, os.strerror(wrong))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    out = tmp_path / f"model.{to}"
+    wrong = errno.ENOSPC
+    assert main(["export", str(run), "--to", to, "--out", str(out)]) == 2
+    assert "No space left on device; make room, or choose another" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    wrong = errno.EIO  # more room would not mend that
+    with pytest.raises(OSError, match="put/output error"):
+        main(["export", str(run), "--to", to, "--out", str(out)])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_engines_folder_is_made(tmp_path):

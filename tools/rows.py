@@ -10,7 +10,9 @@ above it; # begins a comment:
     wide: copying-2000 0 --model.width 1024    # a trial, in a folder of its own
 
 Small models leave a GPU idle, and several at once fill it (start NVIDIA's MPS before, with
-nvidia-cuda-mps-control -d; kill -9 of one run is the end of all there, so stop it by SIGINT). Runs
+nvidia-cuda-mps-control -d; kill -9 of one run is the end of all there, so stop it by SIGINT). Those
+that fill it by themselves gain nothing: psmnist makes 80 updates a second alone on an H200, and 10
+beside 13 others. Runs
 that are to be timed go alone, with --at-once 1, and first without their tests, with --train-only:
 the same plan without that tests them, several at once. When the time is over those that are left
 are asked to stop, as by Ctrl-C; the same plan goes on with them, with its --train. options as they

@@ -12,6 +12,7 @@ Before a file gets its name, it is run on random steps beside the model.
 """
 
 import argparse
+import errno
 import shutil
 import subprocess
 import tempfile
@@ -106,6 +107,12 @@ def run(arguments: argparse.Namespace) -> None:
     try:
         told = "\n".join(judged(check, weights) for check in write(fresh))
         fresh.rename(out)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise CommandError(
+            f"{out} could not be written: {error}; make room, or choose another place with --out"
+        ) from error
     finally:
         remove(fresh)
     print(f"wrote {out} ({size_of(out)}): {arguments.checkpoint} weights (update {found.step})")

@@ -1,5 +1,6 @@
 """A streaming step as a ``.pt2`` file, which torch runs without surnn."""
 
+import io
 from pathlib import Path
 
 import torch
@@ -27,5 +28,7 @@ def to_pt2(model: nn.Module, path: str | Path) -> Path:
     path = Path(path)
     if path.suffix != ".pt2":  # torch would only warn
         raise ValueError(f"a torch.export file is called something.pt2, got {path.name!r}")
-    torch.export.save(program_of(StreamingStep(model)), path)
+    whole = io.BytesIO()  # torch's own writer tells of a full disk in a page of stack frames
+    torch.export.save(program_of(StreamingStep(model)), whole)
+    path.write_bytes(whole.getbuffer())
     return path
