@@ -159,6 +159,7 @@ def test_claims_take_their_numbers_from_records():
     records = {
         "a-1": {"metric": "accuracy", "test": [0.5, 0.6], "update_rate": 0.123,
                 "update_rate_by_kind": {"data": 0.5}, "updates_per_second": [9.0, 12.0],
+                "updates": [900, 1000],
                 "elsewhere": [{"with": {"task.body": 4096}, "test": [0.3, 0.5]}]},
         "b.2": {"metric": "mse", "test": [0.0123], "update_rate": None, "update_rate_by_kind": {},
                 "elsewhere": []},
@@ -166,6 +167,7 @@ def test_claims_take_their_numbers_from_records():
     found = filled("{a-1} at {a-1:rate}, {a-1:data} of data, {a-1:speed}/s, {b.2}", records)
     assert found == "55.00 % at 12.3 %, 50.0 % of data, 10.5/s, 0.0123"
     assert filled("{a-1:task.body 4096}", records) == "40.00 %"
+    assert filled("{a-1:updates}", records) == "900 to 1,000"
     for text, said in (
         ("{c}", "speaks of c, which has not been run"),
         ("{a-1:size}", "asks for 'size' of a-1, which has no such"),

@@ -152,8 +152,8 @@ _PLACE = re.compile(r"\{([a-z0-9.-]+)(?::([a-z0-9._ ]+))?\}")
 def filled(text: str, records: dict[str, Record]) -> str:
     """A text with ``{row}`` replaced by what was measured, ``{row:task.body 4096}`` by what the
     weights have on that version of the task, ``{row:rate}`` by its update rate, ``{row:KIND}`` by
-    that on one kind of step, and ``{row:speed}`` by its updates a second: what is measured is not
-    typed by hand."""
+    that on one kind of step, ``{row:speed}`` by its updates a second and ``{row:updates}`` by all
+    of them: what is measured is not typed by hand."""
 
     def number(place: re.Match[str]) -> str:
         row, what = place.group(1), place.group(2)
@@ -169,6 +169,8 @@ def filled(text: str, records: dict[str, Record]) -> str:
             return told(found["metric"], statistics.fmean(values)) + unit
         if what == "speed" and None not in found["updates_per_second"]:
             return f"{statistics.fmean(found['updates_per_second']):.3g}"
+        if what == "updates":
+            return told_updates(found)
         shares = {"rate": found["update_rate"], **found["update_rate_by_kind"]}
         if shares.get(what) is None:
             raise SystemExit(f"results/claims.md asks for {what!r} of {row}, which has no such")
@@ -237,9 +239,8 @@ def line(recipe: Recipe, found: Record, higher_is_better: bool) -> str:
         ours = bold_if((better if higher_is_better else -better) >= 0, ours)
     theirs = "" if recipe.paper is None else told(metric, recipe.paper)
     called = ", ".join(part for part in (recipe.where, recipe.called) if part)
-    least, most = min(found["updates"]), max(found["updates"])
-    done = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    if most < found["updates_of_the_full_recipe"]:
+    done = told_updates(found)
+    if max(found["updates"]) < found["updates_of_the_full_recipe"]:
         done += f" of {found['updates_of_the_full_recipe']:,}"
     done += f" updates, {statistics.fmean(found['seconds']):.0f} s"
     if found["begun_with"]:
@@ -318,6 +319,12 @@ def told_speed(speeds: list[float | None], beside: int) -> str:
     return f"{statistics.fmean(known):.3g}" + (
         f", beside {beside} other{'s' * (beside > 1)}" if beside else ""
     )
+
+
+def told_updates(found: Record) -> str:
+    """How many were made, by all seeds."""
+    least, most = min(found["updates"]), max(found["updates"])
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def told_memory(peak: int | None) -> str:
