@@ -30,7 +30,8 @@
  *         return 0;
  *     }
  *
- * Build it with all of the engine's files but main.c: cc -O2 example.c csrc/[!m]*.c csrc/model.c -lm;
+ * Build it with all of the engine's files but main.c: cc -O2 -Icsrc
+ * example.c csrc/[!m]*.c csrc/model.c -lm;
  * or with the library that CMake installs: find_package(surnn), then link surnn::surnn.
  *
  * A model is read-only once it is loaded: any number of threads may use it. A stream is the state of

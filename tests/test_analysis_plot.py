@@ -1,5 +1,6 @@
 """surnn plot: every figure, from tiny runs; what it says and what it refuses."""
 
+import errno
 import re
 import shutil
 import sys
@@ -293,6 +294,19 @@ def test_labels_of_texts_have_names_of_files_and_leave_room(tmp_path):
 
 
 # ---------------------------------------------------------------------------- the command
+
+
+def test_a_figure_without_room_leaves_the_old_one(runs, tmp_path, capsys, monkeypatch):
+    def full(path, data):
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = tmp_path / "curves.png"
+    out.write_text("mine")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert main(["plot", "learning-curves", str(runs["sugru"]), "--out", str(out)]) == 2
+    assert f"{out} could not be written: [Errno 28] No space left" in capsys.readouterr().err
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])

@@ -100,6 +100,28 @@ def test_an_interrupt_is_silent(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
+SWALLOWS = """
+import os, signal, time
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.1)
+except KeyboardInterrupt:
+    pass
+"""
+
+
+def test_an_interrupt_is_not_lost_while_torch_is_imported(tmp_path):
+    """numpy's import swallows an exception in between, and what comes later is half imported."""
+    (tmp_path / "torch.py").write_text(SWALLOWS)
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        f"sys.path.insert(0, {str(tmp_path)!r}); from surnn.cli import main; "
+        "sys.exit(main(['train', 'copying']))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (found.returncode, found.stderr) == (130, b"")
+
+
 def test_help_does_not_wait_for_torch():
     code = (
         "import sys, surnn.cli; surnn.cli.build_parser(); "

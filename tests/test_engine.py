@@ -1,5 +1,6 @@
 """The C engine against Python: the same numbers, the same gates, exact carries."""
 
+import copy
 import os
 from concurrent.futures import ThreadPoolExecutor
 
@@ -177,9 +178,12 @@ def test_saved_streams_go_on_exactly(gate, tmp_path):
     stream = loaded(surnn.SuGRU(3, 16, 2, gate=gate), tmp_path)
     x = np.random.default_rng(0).normal(size=(60, 3))
     stream.run(x[:30])
-    saved, twin = stream.save(), stream.clone()
+    saved, twin, copied = stream.save(), stream.clone(), copy.deepcopy(stream)
     wanted = stream.run(x[30:])
     assert np.array_equal(twin.run(x[30:]), wanted)
+    assert np.array_equal(copied.run(x[30:]), wanted)
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        copied.clock = 1.5
     assert np.array_equal(stream.engine.stream().restore(saved).run(x[30:]), wanted)
     fresh = stream.engine.stream().run(x)
     assert np.array_equal(stream.reset().run(x), fresh)

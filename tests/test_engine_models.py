@@ -1,6 +1,7 @@
 """Whole models in the engine: encoders, blocks, norms, heads; and what it refuses."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -248,6 +249,9 @@ def test_the_header_s_example_runs(tmp_path):
         )
 
     assert "model.surnn: the file cannot be opened" in run().stderr
+    (tmp_path / "csrc").symlink_to(SOURCES)
+    build = re.search(r"but main.c: (cc .*?);", header, re.DOTALL)[1].replace("\n *", "")
+    subprocess.run(f"{build} -o from_source", shell=True, cwd=tmp_path, check=True)
     loaded(surnn.SuGRU(3, 200, gate=surnn.AlwaysOpen()), tmp_path)  # writes model.surnn
     assert run().stdout.startswith("after the first frame: ")
 

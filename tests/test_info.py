@@ -1,6 +1,7 @@
 """surnn info RUN: what a run is, how far it has come, what can be done next."""
 
 import json
+import shutil
 
 import pytest
 
@@ -120,6 +121,21 @@ ENDED = {
 )
 def test_why_a_run_is_at_its_end(train, state, wanted):
     assert ending(TrainConfig(**{"steps": 100, **train}), ENDED | state) == wanted
+
+
+def test_a_record_without_checkpoints(finished, tmp_path, capsys):
+    """As those of this repository's results/rows."""
+    path = tmp_path / "record"
+    shutil.copytree(finished, path, ignore=shutil.ignore_patterns("best", "last", "previous"))
+    steps = json.loads((path / "config.json").read_text())["train"]["steps"]
+    lines = told(path, capsys)
+    gone = "its checkpoints are gone, its log is here"
+    assert lines["status"] == f"record at update {steps}/{steps}: {gone}"
+    assert not {"go on", "test it"} & set(lines)
+    assert main(["info", str(tmp_path)]) == 0
+    assert f"{steps}/{steps}" in " ".join(capsys.readouterr().out.split())
+    (path / "metrics.jsonl").unlink()  # nothing was made
+    assert told(path, capsys)["status"] == f"stopped at update 0/{steps}: it was asked to"
 
 
 def test_the_best_validation():

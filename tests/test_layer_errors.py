@@ -45,6 +45,18 @@ X = torch.zeros(STEPS, BATCH, FEATURES)
         (lambda: SuLSTM(5, 12)(X, X), ValueError, r"2 tensor\(s\) \(h, c\), got 1"),
         (lambda: SuGRU(5, 12)(X, lengths=[1, 2]), ValueError, "3 integers, one for each"),
         (lambda: SuGRU(5, 12)(X, lengths=[0, 1, 2]), ValueError, "between 1 and T = 17"),
+        (lambda: SuGRU(5, 12)(X, lengths=[True] * 3), ValueError, "3 integers.*got torch.bool"),
+        (lambda: SuGRU(5, 12)(X, 0), TypeError, r"tensors \[1, 3, 12\] \(h\).*got int"),
+        (
+            lambda: SuLSTM(5, 12)(X, (X, 0)),
+            TypeError,
+            r"\(h and c\).*got Tensor, int",
+        ),
+        (
+            lambda: SuGRU(5, 12)(X, torch.zeros(1, 3, 12).double()),
+            ValueError,
+            r"initial h is torch.float64 but the layer is torch.float32; .*h.to\(torch.float32\)",
+        ),
         (lambda: SuGRU(5, 12, bidirectional=True).init_state(), ValueError, "cannot stream"),
         (lambda: SuGRU(5, 12).step(X[0], torch.zeros(1)), TypeError, "layer.init_state"),
         (lambda: _step(SuGRU(5, 12), X), ValueError, "goes through layer"),
@@ -123,6 +135,45 @@ def test_a_gate_of_the_wrong_width_is_named():
 
     with pytest.raises(ValueError, match=r"Odd.preactivation gave \[17, 1, 7\]; .* width, 12"):
         SuGRU(5, 12, gate=Odd())(X)
+
+
+def test_a_gate_that_forgets_its_memory_is_named():
+    class Forgetful(surnn.Gate):
+        def preactivation(self, t, x, memory):
+            return torch.ones(*t.shape, 12)
+
+    with pytest.raises(TypeError, match=r"Forgetful.preactivation must return .* got Tensor"):
+        SuGRU(5, 12, gate=Forgetful())(X)
+
+
+def test_a_penalty_that_would_pull_at_nothing_is_refused():
+    layer = SuGRU(5, 12, gate=surnn.Rhythm(target_rate=0.3))
+    x = torch.randn(*X.shape, requires_grad=True)
+
+    def checkpointed(use_reentrant):
+        torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=use_reentrant)
+        return layer.rate_penalty()
+
+    assert checkpointed(False).requires_grad
+    with pytest.raises(RuntimeError, match=r"made without gradients.* use use_reentrant=False"):
+        checkpointed(True)
+    with torch.no_grad():
+        layer(x)
+        value = layer.rate_penalty()  # to be looked at
+    with pytest.raises(RuntimeError, match="Ask for it before another forward pass"):
+        layer.rate_penalty()
+    assert layer.eval().rate_penalty() == value
+    for other in (surnn.Rhythm(), surnn.Rhythm(target_rate=0.3, frozen=True)):  # nothing to pull at
+        layer = SuGRU(5, 12, gate=other)
+        layer(X)
+        assert not layer.rate_penalty().requires_grad
+    layer = SuGRU(5, 12, gate=surnn.Rhythm(target_rate=0.3))
+    layer.gates[0].frozen = True
+    layer(X)
+    assert not layer.rate_penalty().requires_grad
+    layer = SuGRU(5, 12, gate=surnn.Rhythm(target_rate=0.3)).requires_grad_(False)
+    layer(X)
+    assert not layer.rate_penalty().requires_grad
 
 
 def test_nonfinite_policy():

@@ -116,6 +116,23 @@ def test_streams_of_different_lengths_keep_their_own_clock_and_memory(cls, gate)
         close(layer(more[:, b : b + 1], alone)[0], y[:, b : b + 1])
 
 
+@pytest.mark.parametrize("gate", ["rhythm", "ssm"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+@torch.no_grad()
+def test_a_clock_does_not_wrap_round_whatever_lengths_are_made_of(dtype, gate):
+    layer = SuGRU(FEATURES, HIDDEN, gate=gate).eval()
+    x = torch.randn(100, BATCH, FEATURES)
+    found = []
+    for lengths in ([100, 3, 90], torch.tensor([100, 3, 90], dtype=dtype)):
+        _, state = layer(x, layer.init_state(BATCH), lengths=lengths)
+        for _ in range(2):
+            y, state = layer(x, state)
+        assert state.t.tolist() == [300, 203, 290]
+        assert state.t.dtype == torch.int64
+        found.append(y)
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_what_lies_in_the_padding_does_not_matter(bidirectional):
     layer = SuGRU(FEATURES, HIDDEN, heads=3, bidirectional=bidirectional, gate="ssm").eval()

@@ -94,6 +94,18 @@ def test_weights_go_to_torch_and_back(ours, theirs, options):
     close(heads.to_torch()(x)[0], heads(x)[0])
 
 
+@pytest.mark.parametrize(("ours", "theirs", "options"), PAIRS)
+def test_what_is_frozen_stays_so(ours, theirs, options):
+    module = theirs(FEATURES, HIDDEN, bidirectional=True, **options)
+    module.weight_hh_l0.requires_grad_(False)
+    module.bias_ih_l0_reverse.requires_grad_(False)
+    layer = ours.from_torch(module, gate="rhythm")
+    for other in (layer, layer.to_torch()):
+        for name, parameter in module.named_parameters():
+            assert other.get_parameter(name).requires_grad == parameter.requires_grad, name
+    assert all(parameter.requires_grad for parameter in layer.gates.parameters())
+
+
 def test_what_torch_cannot_hold_is_refused():
     with pytest.raises(TypeError, match="SuGRU loads GRU, got LSTM"):
         SuGRU.from_torch(nn.LSTM(3, 4))

@@ -17,7 +17,9 @@ why it takes no options that begin so.
 import argparse
 import difflib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
@@ -38,6 +40,8 @@ COMMANDS = {
     "data": "surnn.data.command",
     "bench": "surnn.bench.command",
 }
+WITH_TORCH = ("train", "reproduce", "resume", "eval", "plot", "export", "generate")
+"""Those that run models, and have something to lose."""
 WRONG, INTERRUPTED, UNREAD = 2, 130, 141
 """Exit statuses: a mistake, as argparse has it; and what a shell says of SIGINT and SIGPIPE."""
 
@@ -122,6 +126,8 @@ def _run(argv: list[str]) -> int:
         if rest:
             _check_flags(rest, arguments)
             arguments.flags = [*rest, *arguments.flags]
+        if command in WITH_TORCH:
+            _import_torch()
         arguments.call(arguments)
     except CommandError as error:
         print(" ".join(("surnn", command)).strip() + f": error: {error}", file=sys.stderr)
@@ -129,6 +135,20 @@ def _run(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0
+
+
+def _import_torch() -> None:
+    """Before anything is begun. Ctrl-C ends the process meanwhile, without an exception: numpy's
+    import swallows those, and what is half imported fails much later."""
+    if "torch" in sys.modules or threading.current_thread() is not threading.main_thread():
+        return
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    try:
+        import_module("torch")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _check_flags(rest: list[str], arguments: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ No torch in here: a model is one file, written by :func:`surnn.export.to_engine`
 """
 
 import ctypes
+import operator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -280,6 +281,9 @@ class Stream:
         """Another stream in the same state."""
         return Stream(self.engine).restore(self.save())
 
+    def __deepcopy__(self, _: Any) -> "Stream":
+        return self.clone()  # the model is shared, as by all of its streams
+
     def save(self) -> bytes:
         """All of the state, as plain bytes."""
         room = ctypes.create_string_buffer(self.engine.saved_size)
@@ -298,6 +302,7 @@ class Stream:
 
     @clock.setter
     def clock(self, t: int) -> None:
+        t = operator.index(t)  # or say that it is none
         _check(library().surnn_set_clock(self.engine._model, self._stream, t), f"clock {t}: ")
 
     @property

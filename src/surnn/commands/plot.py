@@ -9,6 +9,7 @@ The numbers behind them are functions of surnn.analysis.
 """
 
 import argparse
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,11 +68,24 @@ def run(arguments: argparse.Namespace) -> None:
                     Subject(path, arguments.checkpoint, arguments.data) for path in arguments.runs
                 ]
                 figure = _draw(arguments.name, plot, subjects, arguments.example)
-            out.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(out, dpi=120)
+            _keep(figure, out)
     except (NoMatplotlib, Unfit, RunError, OSError) as error:
         raise CommandError(str(error)) from error
     print(f"wrote {out}")
+
+
+def _keep(figure: "Figure", out: Path) -> None:
+    """In a file, or, if there is no room for all of it, what was there before."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=120, format=out.suffix[1:])
+    fresh = out.with_name(f"{out.name}.new")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_bytes(drawn.getbuffer())
+        fresh.replace(out)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise CommandError(f"{out} could not be written: {error}") from error
 
 
 def _draw(name: str, plot: "Plot", subjects: "list[Subject]", example: int) -> "Figure":

@@ -16,9 +16,10 @@ class Standing(NamedTuple):
     """How far a run has come."""
 
     status: str
-    """running, finished, stopped or crashed; of a checkpoint that cannot be read, damaged."""
+    """running, finished, stopped or crashed; of a checkpoint that cannot be read, damaged; record
+    if the checkpoints are gone."""
     step: int
-    """Updates so far; if nobody trains, those of the checkpoint."""
+    """Updates so far; if nobody trains, those of the checkpoint; of a record those it tells of."""
     why: str
     """In words."""
     more: str = ""
@@ -43,6 +44,8 @@ def standing(folder: RunFolder, config: RunConfig, checkpoint: str = "last") -> 
     if process:
         why = f"process {process} was killed, or met an error"
         return Standing("crashed", step, why, process=process)
+    if not folder.has_checkpoint() and (logged := folder.reached()):
+        return Standing("record", logged, "its checkpoints are gone, its log is here")
     return Standing("stopped", step, "it was asked to")
 
 
@@ -82,7 +85,7 @@ def what_next(path: Path, status: str, more: str, process: str = "") -> Iterator
     if status == "running":
         yield "stop it", f"kill {process}, which leaves a checkpoint"
         return
-    if status == "damaged":
+    if status in ("damaged", "record"):
         return
     if status == "finished":
         yield "test it", f"surnn eval {path} --split test"

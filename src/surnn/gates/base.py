@@ -179,7 +179,13 @@ class Gate(nn.Module, ABC):
         if self.sees_input and x is not None and not self.reads_nan(x):
             unreadable = x.isnan().any(-1, keepdim=True)
             x = x.nan_to_num(nan=0.0)
-        a, memory = self.preactivation(t, x if self.sees_input else None, memory)
+        given = self.preactivation(t, x if self.sees_input else None, memory)
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise TypeError(
+                f"{type(self).__name__}.preactivation must return two things, what the gates are "
+                f"made of and the memory, got {type(given).__name__}; write return a, memory"
+            )
+        a, memory = given
         if memory.dim() == 3:
             memory = memory[-1] if lengths is None else _at_lengths(memory, lengths)
         if a.shape[-1] not in (1, self.width):

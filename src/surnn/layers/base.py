@@ -180,12 +180,7 @@ class SelectiveLayer(TorchInterop):
             y = y.index_select(0 if self.batch_first else 1, packed.sorted_indices)
             lengths = lengths[packed.sorted_indices.cpu()]
         data = pack_padded_sequence(y, lengths, batch_first=self.batch_first).data
-        return (
-            PackedSequence(
-                data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
-            ),
-            hidden,
-        )
+        return PackedSequence(data, *packed[1:]), hidden
 
     def _run(
         self,
@@ -319,10 +314,10 @@ class SelectiveLayer(TorchInterop):
         state = self._zero_state(batch)
         if hx is None:
             return state
-        values = (hx,) if isinstance(hx, Tensor) else tuple(hx)
+        values = tuple(hx) if isinstance(hx, list | tuple) else (hx,)
         layers = state.cell.shape[0]
         shape = [layers, batch, self.state_size] if batched else [layers, self.state_size]
-        checks.check_hidden(values, self.cell.components, shape)
+        checks.check_hidden(values, self.cell.components, shape, state.cell.dtype)
         stacked = torch.stack([v if batched else v.unsqueeze(1) for v in values], 1)
         return state._replace(cell=stacked.to(state.cell.dtype))
 
@@ -348,7 +343,10 @@ class SelectiveLayer(TorchInterop):
         """
         self._check_ran("rate_penalty()")
         pairs = zip(self.gates, self._rates, strict=True)
-        return torch.stack([gate.rate_penalty(rate) for gate, rate in pairs]).sum()  # type: ignore[operator]
+        penalty = torch.stack([gate.rate_penalty(rate) for gate, rate in pairs]).sum()  # type: ignore[operator]
+        if self.training:
+            checks.check_penalty(penalty, self.gates)
+        return penalty
 
     @property
     def chosen_backend(self) -> str:

@@ -4,6 +4,7 @@ import difflib
 import inspect
 import threading
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -53,17 +54,18 @@ def check_input(x: Any, input_size: int, batch_first: bool) -> bool:
 
 
 def check_lengths(lengths: Any, x: Tensor) -> Tensor | None:
-    """``lengths`` as a tensor [B] that fits x [T, B, I]."""
+    """``lengths`` as an int64 tensor [B] that fits x [T, B, I]: clocks are counted on from them."""
     if lengths is None:
         return None
     lengths = torch.as_tensor(lengths, device=x.device)
-    if lengths.shape != x.shape[1:2] or lengths.is_floating_point():
+    no_integers = lengths.is_floating_point() or lengths.dtype == torch.bool
+    if lengths.shape != x.shape[1:2] or no_integers:
         raise ValueError(
             f"lengths must be {x.shape[1]} integers, one for each sequence, got "
             f"{lengths.dtype} {shape_of(lengths)}"
         )
     if torch.compiler.is_compiling() or is_transformed() or is_captured(lengths):
-        return lengths  # there are no numbers to look at
+        return lengths.long()  # there are no numbers to look at
     if not _seen.knows(lengths, x.shape[0]):
         low, high = torch.stack(lengths.aminmax()).tolist()
         if low < 1 or high > x.shape[0]:
@@ -71,7 +73,7 @@ def check_lengths(lengths: Any, x: Tensor) -> Tensor | None:
                 f"lengths must lie between 1 and T = {x.shape[0]}, got {low} to {high}"
             )
         _seen.keep(lengths, x.shape[0])
-    return lengths
+    return lengths.long()
 
 
 class Seen(threading.local):
@@ -121,8 +123,25 @@ def check_finite(x: Tensor) -> None:
         )
 
 
-def check_hidden(values: tuple[Tensor, ...], names: tuple[str, ...], shape: list[int]) -> None:
+def check_penalty(penalty: Tensor, gates: Iterable[Any]) -> None:
+    """One that training adds to its loss must lead back to the gates."""
+    if penalty.requires_grad or not torch.is_grad_enabled() or is_transformed():
+        return
+    learned = [gate for gate in gates if gate.target_rate is not None and not gate.frozen]
+    if any(weight.requires_grad for gate in learned for weight in gate.parameters()):
+        raise RuntimeError(
+            "rate_penalty() would pull at nothing: the last forward pass was made without "
+            "gradients, in torch.no_grad or in checkpoint(..., use_reentrant=True). Ask for it "
+            "before another forward pass, use use_reentrant=False, or look at it in no_grad"
+        )
+
+
+def check_hidden(values: Any, names: tuple[str, ...], shape: list[int], dtype: torch.dtype) -> None:
     """Initial hidden tensors against the layer's state components."""
+    wanted = " and ".join(names)
+    if not all(isinstance(value, Tensor) for value in values):
+        came = ", ".join(type(value).__name__ for value in values)
+        raise TypeError(f"an initial state is tensors {shape} ({wanted}), or a SuState, got {came}")
     if len(values) != len(names):
         raise ValueError(
             f"the hidden state is {len(names)} tensor(s) ({', '.join(names)}), got {len(values)}"
@@ -134,6 +153,11 @@ def check_hidden(values: tuple[Tensor, ...], names: tuple[str, ...], shape: list
             )
             raise ValueError(
                 f"initial {name} must be {shape} ({dimensions}), got {shape_of(value)}"
+            )
+        if (value.dtype == torch.float64) != (dtype == torch.float64):
+            raise ValueError(
+                f"initial {name} is {value.dtype} but the layer is {dtype}; convert it, for "
+                f"example {name}.to({dtype})"
             )
 
 

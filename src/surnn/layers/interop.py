@@ -51,6 +51,10 @@ class TorchInterop(RecurrentWeights):
             **options,
         )
         layer.load_state_dict(module.state_dict(), strict=False)
+        own = dict(layer.named_parameters())
+        for name, parameter in module.named_parameters():
+            if name in own:  # what is frozen stays so
+                own[name].requires_grad_(parameter.requires_grad)
         return layer.train(module.training)
 
     @classmethod
@@ -84,6 +88,7 @@ class TorchInterop(RecurrentWeights):
             for name, parameter in module.named_parameters():
                 own = getattr(self, name)
                 parameter.copy_(self._dense(own) if name.startswith("weight_hh") else own)
+                parameter.requires_grad_(own.requires_grad)
         return module.train(self.training)
 
     def _torch_options(self) -> dict[str, Any]:
