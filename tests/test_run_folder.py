@@ -166,3 +166,13 @@ def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="file is a file; choose a folder with --out"):
         RunFolder.create(tmp_path / "file", {})
+
+
+def test_a_line_that_cannot_be_written_says_what_to_do(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", {})
+    for name in ("metrics.jsonl", "evaluations.jsonl"):
+        (folder.path / name).mkdir()
+    with pytest.raises(RunError, match=r"metrics.jsonl could not .* go on: surnn resume .*run$"):
+        folder.log(kind="train", step=1)
+    with pytest.raises(RunError, match=r"evaluations.jsonl could not .* and evaluate it again$"):
+        folder.evaluated(split="test")

@@ -88,6 +88,13 @@ def change(run, how) -> None:
             "best", "there is none yet, .*: surnn resume .*/run",
         ),
         (
+            lambda run: [
+                *(shutil.rmtree(run / name) for name in ("best", "last", "previous")),
+                (run / "evaluations.jsonl").write_text("{}\n"),
+            ],
+            "best", "'best'; they are gone, and its log is kept",
+        ),
+        (
             lambda run: (run / "best/model.safetensors").write_bytes(b"0"), "best",
             "model.safetensors is not what it was; .* --checkpoint last",
         ),

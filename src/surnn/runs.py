@@ -134,7 +134,7 @@ class RunFolder:
 
     def evaluated(self, **values: Any) -> None:
         """A line in evaluations.jsonl."""
-        self._append("evaluations.jsonl", {"time": now(), **values})
+        self._append("evaluations.jsonl", {"time": now(), **values}, then="evaluate it again")
 
     def has_checkpoint(self) -> bool:
         return any((self.path / name).exists() for name in CHECKPOINTS)
@@ -159,8 +159,8 @@ class RunFolder:
         """Append one line to metrics.jsonl."""
         self._append("metrics.jsonl", values)
 
-    def _append(self, name: str, values: dict[str, Any]) -> None:
-        path = self.path / name
+    def _append(self, name: str, values: dict[str, Any], then: str = "") -> None:
+        path, then = self.path / name, then or f"go on: surnn resume {self.path}"
         whole = path.stat().st_size if path.exists() else 0
         try:
             with path.open("a") as file:
@@ -170,7 +170,7 @@ class RunFolder:
                 os.truncate(path, whole)
             raise RunError(
                 f"{path} could not be written: {error}; checkpoints are untouched. {MEND} and "
-                f"go on: surnn resume {self.path}"
+                f"{then}"
             ) from error
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -298,6 +298,8 @@ class RunFolder:
     def _besides(self, name: str) -> str:
         """What can be done while there is no checkpoint of that name."""
         there = [other for other in ("best", *CHECKPOINTS) if (self.path / other).exists()]
+        if not there and self.evaluations():  # of something
+            return "they are gone, and its log is kept"
         if not there:
             return f"there is none yet, the run was stopped before: surnn resume {self.path}"
         why = "no validation came to its end yet; " if name == "best" else ""
@@ -313,8 +315,7 @@ class RunFolder:
     def _instead(self, damaged: Path) -> str:
         """What can be done without a checkpoint."""
         if damaged.name == "last" and self._is_whole("previous"):
-            again = f"surnn resume {self.path} --checkpoint previous"
-            return f"the one before it leads to the same: {again}"
+            return "the one before it leads to the same: --checkpoint previous"
         best = damaged.name.startswith("best")
         for name in CHECKPOINTS if best else ("best",):  # nothing to go on from, but weights
             if self._is_whole(name):
