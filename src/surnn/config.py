@@ -315,7 +315,7 @@ class TrainConfig:
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: autocast, on a GPU; gates stay float32, and states (but see model.half_state)."""
     tf32: bool = True
-    """float32 products in TF32 on a GPU, evaluations too: a thousandth coarser, times faster."""
+    """float32 products in TF32 on a GPU, evaluations too: a bit coarser, several times faster."""
     accumulate: int = 1
     """Parts that a batch is taken in, one after another; not with rate_penalty."""
     evaluate_every: int = 200

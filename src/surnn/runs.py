@@ -340,11 +340,11 @@ def _damage(checkpoint: Path) -> str | None:
     return None
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """All of it or nothing."""
     fresh = path.with_name(path.name + ".new")
     try:
-        fresh.write_text(text)
+        fresh.write_bytes(content.encode() if isinstance(content, str) else content)
         sync(fresh)
         fresh.replace(path)
         sync(path.parent)

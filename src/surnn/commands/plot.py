@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Say how long it will take, draw, write."""
     from ..analysis.figures import PLOTS, BenchmarkPlot, Subject, Unfit  # noqa: PLC0415 (torch)
     from ..plotting import NoMatplotlib, styled  # noqa: PLC0415
-    from ..runs import RunError  # noqa: PLC0415
+    from ..runs import RunError, write_atomically  # noqa: PLC0415
 
     if arguments.name == "list":
         width = max(map(len, PLOTS))
@@ -68,24 +68,13 @@ def run(arguments: argparse.Namespace) -> None:
                     Subject(path, arguments.checkpoint, arguments.data) for path in arguments.runs
                 ]
                 figure = _draw(arguments.name, plot, subjects, arguments.example)
-            _keep(figure, out)
+            drawn = io.BytesIO()
+            figure.savefig(drawn, dpi=120, format=out.suffix[1:])
+            out.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(out, drawn.getvalue())
     except (NoMatplotlib, Unfit, RunError, OSError) as error:
         raise CommandError(str(error)) from error
     print(f"wrote {out}")
-
-
-def _keep(figure: "Figure", out: Path) -> None:
-    """In a file, or, if there is no room for all of it, what was there before."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=120, format=out.suffix[1:])
-    fresh = out.with_name(f"{out.name}.new")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_bytes(drawn.getbuffer())
-        fresh.replace(out)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise CommandError(f"{out} could not be written: {error}") from error
 
 
 def _draw(name: str, plot: "Plot", subjects: "list[Subject]", example: int) -> "Figure":

@@ -125,7 +125,9 @@ def check_finite(x: Tensor) -> None:
 
 def check_penalty(penalty: Tensor, gates: Iterable[Any]) -> None:
     """One that training adds to its loss must lead back to the gates."""
-    if penalty.requires_grad or not torch.is_grad_enabled() or is_transformed():
+    if torch.compiler.is_compiling() or is_transformed():  # there is no graph to be seen
+        return
+    if penalty.requires_grad or not torch.is_grad_enabled():
         return
     learned = [gate for gate in gates if gate.target_rate is not None and not gate.frozen]
     if any(weight.requires_grad for gate in learned for weight in gate.parameters()):
