@@ -21,6 +21,7 @@ X = torch.zeros(STEPS, BATCH, FEATURES)
         (lambda: SuGRU(5, 12, heads=5), ValueError, "5 heads do not divide a state of 12 units"),
         (lambda: SuGRU(5, 0), ValueError, "hidden_size must be a positive integer, got 0"),
         (lambda: SuGRU(5, 12, dropout=1.5), ValueError, "dropout is a probability"),
+        (lambda: SuGRU(5, 12, 2, dropout=True), ValueError, "dropout is a probability.*got True"),
         (lambda: SuGRU(5, 12, backend="cuda"), ValueError, "choose one of auto, reference, ev"),
         (
             lambda: SuGRU(5, 12, backend="triton")(torch.zeros(3, 2, 5)),

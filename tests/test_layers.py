@@ -248,7 +248,9 @@ def test_dropout_acts_between_layers_in_training_only():
     assert not torch.equal(layer(x)[0], layer(x)[0])
     layer.eval()
     assert torch.equal(layer(x)[0], layer(x)[0])
-    one = SuGRU(FEATURES, HIDDEN, dropout=0.9, gate=AlwaysOpen())
+    with pytest.warns(UserWarning, match=r"dropout=0.9 is .* between layers") as warned:
+        one = SuGRU(FEATURES, HIDDEN, dropout=0.9, gate=AlwaysOpen())
+    assert warned[0].filename == __file__
     assert torch.equal(one(x)[0], one(x)[0])
 
 

@@ -376,8 +376,7 @@ class SelectiveLayer(TorchInterop):
         names = ("input_size", "hidden_size", "num_layers", "heads", "expand", "groups")
         checks.check_sizes({name: getattr(self, name) for name in names})
         checks.check_heads(self.heads, self.expand * self.hidden_size)
-        if not 0 <= self.dropout <= 1:
-            raise ValueError(f"dropout is a probability between 0 and 1, got {self.dropout}")
+        checks.check_dropout(self.dropout, self.num_layers)
         if self.groups > 1 and self.expand == 1:
             raise ValueError(
                 f"groups are of the projections that expand adds; groups={self.groups} needs "

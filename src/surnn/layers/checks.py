@@ -3,6 +3,7 @@
 import difflib
 import inspect
 import threading
+import warnings
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -27,6 +28,18 @@ def check_heads(heads: int, state_size: int) -> None:
         raise ValueError(
             f"{heads} heads do not divide a state of {state_size} units; try "
             f"{', '.join(map(str, closest))}"
+        )
+
+
+def check_dropout(dropout: float, layers: int) -> None:
+    """A probability, and of use: it is between layers."""
+    if isinstance(dropout, bool) or not 0 <= dropout <= 1:
+        raise ValueError(f"dropout is a probability between 0 and 1, got {dropout}")
+    if dropout and layers == 1:
+        warnings.warn(
+            f"dropout={dropout} is applied between layers, and there is only one: nothing is "
+            "dropped",
+            stacklevel=5,  # where a SuGRU is made
         )
 
 
