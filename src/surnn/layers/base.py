@@ -92,7 +92,7 @@ class SelectiveLayer(TorchInterop):
         self.cell_name = get_cell(cell).name
         self.input_size, self.hidden_size = input_size, hidden_size
         self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
-        self.dropout, self.bidirectional = float(dropout), bidirectional
+        self.dropout, self.bidirectional = checks.dropped(dropout, num_layers), bidirectional
         self.heads, self.expand, self.groups = heads, expand, groups
         self.backend: Backend = backend
         self.max_rate, self.recompute = max_rate, recompute
@@ -376,7 +376,6 @@ class SelectiveLayer(TorchInterop):
         names = ("input_size", "hidden_size", "num_layers", "heads", "expand", "groups")
         checks.check_sizes({name: getattr(self, name) for name in names})
         checks.check_heads(self.heads, self.expand * self.hidden_size)
-        checks.check_dropout(self.dropout, self.num_layers)
         if self.groups > 1 and self.expand == 1:
             raise ValueError(
                 f"groups are of the projections that expand adds; groups={self.groups} needs "

@@ -31,7 +31,7 @@ def check_heads(heads: int, state_size: int) -> None:
         )
 
 
-def check_dropout(dropout: float, layers: int) -> None:
+def dropped(dropout: float, layers: int) -> float:
     """A probability, and of use: it is between layers."""
     if isinstance(dropout, bool) or not 0 <= dropout <= 1:
         raise ValueError(f"dropout is a probability between 0 and 1, got {dropout}")
@@ -39,8 +39,9 @@ def check_dropout(dropout: float, layers: int) -> None:
         warnings.warn(
             f"dropout={dropout} is applied between layers, and there is only one: nothing is "
             "dropped",
-            stacklevel=5,  # where a SuGRU is made
+            stacklevel=4,  # where a SuGRU is made
         )
+    return float(dropout)
 
 
 def check_input(x: Any, input_size: int, batch_first: bool) -> bool:
