@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -122,7 +123,10 @@ def test_parts_of_a_metric_and_other_tests_share_a_table(tmp_path, rows):
 
 
 def test_commands_are_shown_without_folders_and_seeds():
-    command = "surnn reproduce a --seeds 0,1 --data /x --train.steps 6 --out runs/a --train.seed 0"
+    command = (
+        "surnn reproduce a --seeds 0,1 --data /x --train.steps 6 --out runs/a --train.seed 0 "
+        "--no-test"
+    )
     assert short(command) == "surnn reproduce a --train.steps 6"
 
 
@@ -368,6 +372,13 @@ def test_races_tell_when_a_target_was_first_reached(rows):
         "| psmnist | 20 | 40 | 40 |",
         "| psmnist-gru | 40 | 40 | not in 40 |",
     ]
+    other = rows / "psmnist-gru" / "seed1"
+    shutil.copytree(rows / "psmnist-gru" / "seed0", other)
+    RunFolder.open(other).log(kind="train", step=30, seconds=50.0, loss=1.0)
+    RunFolder.open(other).log(kind="valid", step=30, accuracy=0.96)
+    assert race(rows, records, ("psmnist-gru", "psmnist"), (0.9, 0.95, 0.99))[3] == (
+        "| psmnist-gru | 40, 40 | 50, – | not in 50 |"
+    )
     assert race(rows, records, ("psmnist", "psmnist-lstm"), (0.75,)) == []
     records["psmnist-gru"]["beside"] = 3
     assert race(rows, records, ("psmnist", "psmnist-gru"), (0.75,)) == []

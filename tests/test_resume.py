@@ -237,17 +237,31 @@ def test_a_damaged_checkpoint_is_noticed(tmp_path, name):
         resumed(tmp_path / "run")
 
 
-def test_a_log_is_not_lost_with_its_checkpoints(tmp_path, capsys):
-    run = trainer(tmp_path / "run")
+@pytest.mark.parametrize("checkpoint_every", [3, 500])
+def test_a_log_is_not_lost_with_its_checkpoints(tmp_path, capsys, checkpoint_every):
+    run = trainer(tmp_path / "run", checkpoint_every=checkpoint_every)
     run.fit()
     run.close()
     log = (tmp_path / "run" / "metrics.jsonl").read_text()
     for name in ("last", "previous", "best"):
-        shutil.rmtree(tmp_path / "run" / name)
+        shutil.rmtree(tmp_path / "run" / name, ignore_errors=True)
     assert main(["resume", str(tmp_path / "run")]) == 2
     told = capsys.readouterr().err
     assert f"was trained for {run.step} updates and its checkpoints are gone" in told
     assert (tmp_path / "run" / "metrics.jsonl").read_text() == log
+
+
+@pytest.mark.parametrize(
+    ("steps", "evaluated", "record"), [(3, False, False), (3, True, True), (4, False, True)]
+)
+def test_a_killed_process_may_have_left_no_checkpoint(tmp_path, steps, evaluated, record):
+    run = trainer(tmp_path / "run", checkpoint_every=3)
+    assert not run.folder.is_record()  # nothing was made
+    run.folder.log(kind="train", step=steps)
+    (tmp_path / "run" / "lock").write_text("123\n")  # as it leaves it
+    if evaluated:
+        run.folder.evaluated(split="test")
+    assert run.folder.is_record() == record
 
 
 def test_the_best_weights_are_not_enough_to_go_on(tmp_path):

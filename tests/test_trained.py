@@ -85,14 +85,14 @@ def change(run, how) -> None:
         (lambda run: None, "bset", r"'bset'; there is --checkpoint best"),
         (
             lambda run: [shutil.rmtree(run / name) for name in ("best", "last", "previous")],
-            "best", "there is none yet, .*: surnn resume .*/run",
+            "best", "'best'; they are gone, and its log is kept",
         ),
         (
             lambda run: [
                 *(shutil.rmtree(run / name) for name in ("best", "last", "previous")),
-                (run / "evaluations.jsonl").write_text("{}\n"),
+                (run / "metrics.jsonl").unlink(),
             ],
-            "best", "'best'; they are gone, and its log is kept",
+            "best", "there is none yet, .*: surnn resume .*/run",
         ),
         (
             lambda run: (run / "best/model.safetensors").write_bytes(b"0"), "best",

@@ -90,9 +90,8 @@ def commands(run: Run, out: Path, data: list[str], *, train_only: bool = False) 
     """What is to be done for it, one after another: train (or go on) and test; further tests."""
     path = str(out / run.name)
     test = ["eval", path, "--split", "test", *data]
-    todo = [["reproduce", run.recipe, "--train.seed", run.seed, "--out", path, *data, *run.flags]]
-    if train_only:
-        todo[0].append("--no-test")
+    flags = [*run.flags, "--no-test"] if train_only else run.flags
+    todo = [["reproduce", run.recipe, "--train.seed", run.seed, "--out", path, *data, *flags]]
     if Path(path).exists():
         try:
             folder = RunFolder.open(Path(path))
@@ -104,9 +103,8 @@ def commands(run: Run, out: Path, data: list[str], *, train_only: bool = False) 
             return []
         go_on = ["resume", path, *data, *without(run.flags, is_settled)]
         todo = [test] if done else [go_on, test]
-    if not train_only:
-        todo += [[*test, *more] for more in run.tests]
-    return [[*SURNN, *words] for words in todo if not train_only or words[0] != "eval"]
+    todo += [[*test, *more] for more in run.tests]
+    return [[*SURNN, *words] for words in todo if not (train_only and words[0] == "eval")]
 
 
 def is_settled(option: str) -> bool:

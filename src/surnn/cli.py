@@ -20,8 +20,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from types import FrameType
 from typing import Any, NoReturn
 
 from . import __version__
@@ -40,8 +42,6 @@ COMMANDS = {
     "data": "surnn.data.command",
     "bench": "surnn.bench.command",
 }
-WITH_TORCH = ("train", "reproduce", "resume", "eval", "plot", "export", "generate")
-"""Those that run models, and have something to lose."""
 WRONG, INTERRUPTED, UNREAD = 2, 130, 141
 """Exit statuses: a mistake, as argparse has it; and what a shell says of SIGINT and SIGPIPE."""
 
@@ -108,7 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run ``surnn`` with these arguments (those of the process by default); the exit status."""
     try:
         try:
-            return _run(list(sys.argv[1:] if argv is None else argv))
+            with _interruptible():
+                return _run(list(sys.argv[1:] if argv is None else argv))
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # surnn list | head: whoever reads this has read enough
@@ -126,8 +127,6 @@ def _run(argv: list[str]) -> int:
         if rest:
             _check_flags(rest, arguments)
             arguments.flags = [*rest, *arguments.flags]
-        if command in WITH_TORCH:
-            _import_torch()
         arguments.call(arguments)
     except CommandError as error:
         print(" ".join(("surnn", command)).strip() + f": error: {error}", file=sys.stderr)
@@ -137,18 +136,27 @@ def _run(argv: list[str]) -> int:
     return 0
 
 
-def _import_torch() -> None:
-    """Before anything is begun. Ctrl-C ends the process meanwhile, without an exception: numpy's
-    import swallows those, and what is half imported fails much later."""
-    if "torch" in sys.modules or threading.current_thread() is not threading.main_thread():
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C as ever, but while something is imported it ends the process without an exception:
+    numpy's import swallows those, and what is half imported fails much later."""
+    unusual = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    if unusual or threading.current_thread() is not threading.main_thread():
+        yield
         return
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    signal.signal(signal.SIGINT, _interrupt)
     try:
-        import_module("torch")
+        yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            os._exit(INTERRUPTED)
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def _check_flags(rest: list[str], arguments: argparse.Namespace) -> None:

@@ -139,6 +139,13 @@ class RunFolder:
     def has_checkpoint(self) -> bool:
         return any((self.path / name).exists() for name in CHECKPOINTS)
 
+    def is_record(self) -> bool:
+        """Whether its checkpoints are gone: a process that ends well leaves one, and so does one
+        that is killed, if its log goes on after the first, or something was evaluated."""
+        logged, first = self.reached(), self.config()["train"]["checkpoint_every"]
+        killed_before = logged <= first and any(self.holder()) and not self.evaluations()
+        return not self.has_checkpoint() and logged > 0 and not killed_before
+
     def config(self) -> dict[str, Any]:
         """Every choice of the run."""
         return self._json("config.json")
@@ -169,8 +176,7 @@ class RunFolder:
             with contextlib.suppress(OSError):  # half a line is worse than none
                 os.truncate(path, whole)
             raise RunError(
-                f"{path} could not be written: {error}; checkpoints are untouched. {MEND} and "
-                f"{then}"
+                f"{path} could not be written: {error}; checkpoints are whole. {MEND} and {then}"
             ) from error
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -298,7 +304,7 @@ class RunFolder:
     def _besides(self, name: str) -> str:
         """What can be done while there is no checkpoint of that name."""
         there = [other for other in ("best", *CHECKPOINTS) if (self.path / other).exists()]
-        if not there and self.evaluations():  # of something
+        if not there and self.is_record():
             return "they are gone, and its log is kept"
         if not there:
             return f"there is none yet, the run was stopped before: surnn resume {self.path}"
@@ -309,16 +315,13 @@ class RunFolder:
         if (damage := _damage(folder)) is not None:
             raise RunError(f"checkpoint {folder} {damage}; {self._instead(folder)}")
 
-    def _is_whole(self, name: str) -> bool:
-        return _damage(self.path / name) is None
-
     def _instead(self, damaged: Path) -> str:
         """What can be done without a checkpoint."""
-        if damaged.name == "last" and self._is_whole("previous"):
+        if damaged.name == "last" and _damage(self.path / "previous") is None:
             return "the one before it leads to the same: --checkpoint previous"
         best = damaged.name.startswith("best")
         for name in CHECKPOINTS if best else ("best",):  # nothing to go on from, but weights
-            if self._is_whole(name):
+            if _damage(self.path / name) is None:
                 how = f"--checkpoint {name} (in Python checkpoint={name!r})"
                 return f"the weights of {name} are there still: {how}"
         return "there is no other that is whole; begin again with surnn train"

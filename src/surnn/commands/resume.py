@@ -65,11 +65,11 @@ def run(arguments: argparse.Namespace) -> None:
         return folder
 
     if not folder.has_checkpoint():
-        reached = folder.reached()
-        if reached > planned.train.checkpoint_every or folder.evaluations():
+        if folder.is_record():
             raise CommandError(
-                f"{folder.path} was trained for {reached} updates and its checkpoints are gone: "
-                "there is nothing to go on from, and its log is kept. Train anew in another folder"
+                f"{folder.path} was trained for {folder.reached()} updates and its checkpoints are "
+                "gone: there is nothing to go on from, and its log is kept. Train anew in another "
+                "folder"
             )
 
         def begun_again(trainer: "Trainer") -> RunFolder:

@@ -41,11 +41,11 @@ def standing(folder: RunFolder, config: RunConfig, checkpoint: str = "last") -> 
         step, end = state["step"], ending(config.train, state)
         if end is not None:
             return Standing("finished", step, *end)
+    if folder.is_record():
+        return Standing("record", folder.reached(), "its checkpoints are gone, its log is here")
     if process:
         why = f"process {process} was killed, or met an error"
         return Standing("crashed", step, why, process=process)
-    if not folder.has_checkpoint() and (logged := folder.reached()):
-        return Standing("record", logged, "its checkpoints are gone, its log is here")
     return Standing("stopped", step, "it was asked to")
 
 
