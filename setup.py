@@ -1,13 +1,14 @@
-"""Builds the C engine beside the Python package, as a plain shared library for ctypes.
+"""Builds the C engine into the Python package, as a plain shared library for ctypes.
 
-setuptools' own extension builder, marked optional, does all that is needed: it finds the compiler,
-builds in place for editable installs, and where there is no compiler it warns and goes on (surnn
-works without; ``surnn.Engine`` says how to get it). A build backend around CMake would bring CMake
-and ninja as requirements of every source install for eight C files. CMakeLists.txt is for users of
-the C library.
+The extension builder of setuptools is enough: it finds the compiler and builds in place for
+editable installs. The extension is optional. Without a compiler the build prints a warning and
+continues; surnn works without the engine, and ``surnn.Engine`` explains how to build it. A build
+backend on top of CMake would make CMake and ninja requirements of every source install.
+CMakeLists.txt is for users of the C library.
 """
 
 import shutil
+import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -20,11 +21,11 @@ SOURCES = sorted(str(p) for p in Path("csrc").glob("*.c") if p.name != "main.c")
 
 
 class BuildLibrary(build_ext):
-    """A library without Python in it: named after the system's custom, not the interpreter's."""
+    """Builds a library that does not link to Python, and names it ``.so`` or ``.dll``."""
 
     def get_ext_filename(self, fullname: str) -> str:
-        ending = ".dll" if self.plat_name.startswith("win") else ".so"
-        return fullname.replace(".", "/") + ending
+        suffix = ".dll" if self.plat_name.startswith("win") else ".so"
+        return fullname.replace(".", "/") + suffix
 
     def get_export_symbols(self, ext: Extension) -> list[str]:
         return ext.export_symbols or []
@@ -33,13 +34,15 @@ class BuildLibrary(build_ext):
         if self.compiler.compiler_type == "msvc":
             ext.extra_compile_args = ["/O2"]
         else:
-            ext.extra_compile_args = ["-O3", "-fvisibility=hidden"]
+            # -g0 and -s: no debugging symbols, which are most of an unstripped library.
+            ext.extra_compile_args = ["-O3", "-g0", "-fvisibility=hidden", "-pthread"]
+            ext.extra_link_args = ["-pthread"] + ([] if sys.platform == "darwin" else ["-s"])
             ext.libraries = ["m"]
         super().build_extension(ext)
 
 
-class WithSources(build_py):
-    """The package brings the C files, so that models can be exported with them."""
+class BuildWithSources(build_py):
+    """Copies the C sources into the package, where the export to C reads them."""
 
     def run(self) -> None:
         super().run()
@@ -50,11 +53,18 @@ class WithSources(build_py):
                 shutil.copy(source, folder)
 
 
-class AnyPython(bdist_wheel):
-    """The wheel is of a platform, not of a version of Python."""
+class AnyPythonWheel(bdist_wheel):
+    """Tags the wheel for any version of Python 3, and for a platform if it has the library.
+
+    Without a compiler there is no library. Such a wheel runs everywhere, and its tag says so.
+    """
 
     def get_tag(self) -> tuple[str, str, str]:
-        return "py3", "none", super().get_tag()[2]
+        platform = super().get_tag()[2] if self._has_library() else "any"
+        return "py3", "none", platform
+
+    def _has_library(self) -> bool:
+        return any(Path(self.bdist_dir or ".", "surnn").glob("libsurnn.*"))
 
 
 setup(
@@ -67,5 +77,9 @@ setup(
             optional=True,
         )
     ],
-    cmdclass={"build_ext": BuildLibrary, "build_py": WithSources, "bdist_wheel": AnyPython},
+    cmdclass={
+        "build_ext": BuildLibrary,
+        "build_py": BuildWithSources,
+        "bdist_wheel": AnyPythonWheel,
+    },
 )

@@ -1,4 +1,4 @@
-"""What a step of training keeps for its backward pass, bytes a token: layers, blocks of recipes.
+"""Activation memory of a training step, in bytes per token: layers, and blocks of recipes.
 
     python benchmarks/activations.py --out results/activations/result.json     # seconds, on a CPU
 
@@ -6,16 +6,16 @@ Counted, not timed: the numbers are the same on any machine. In float32.
 """
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from common import write_result
 from torch import nn
 
 import surnn
-from surnn.models import SequenceModel
-from surnn.recipes import RECIPES
+from surnn.models.model import SequenceModel
+from surnn_recipes import RECIPES
 
 RATES = (1.0, 0.5, 0.25, 0.1, 0.02)
 BLOCKS = ("enwik8-sugru", "enwik8-transformer", "enwik8-gru")
@@ -24,7 +24,7 @@ TOKENS = STEPS * BATCH
 
 
 def layers() -> dict[str, float]:
-    """One layer of 8 heads of 64, by update rate, and torch's."""
+    """One layer of 8 heads of 64 at several update rates, and torch's."""
     x = torch.zeros(STEPS, BATCH, WIDTH)
     found = {}
     for rate in RATES:
@@ -39,12 +39,12 @@ def layers() -> dict[str, float]:
 
 
 def blocks() -> dict[str, float]:
-    """A block of a recipe's model, with the convolution before it; of suGRU a gated one."""
+    """A block of a recipe's model, with its convolution; for suGRU, a gated block."""
     found = {}
     for name in BLOCKS:
         config = RECIPES[name]()
-        kind = replace(config.model, layers=1, open_layers=0)
-        if kind.max_rate is not None:  # of a GPU
+        kind = replace(config.model, layers=1, ungated_layers=0)
+        if kind.max_rate is not None:  # for GPUs only
             kind = replace(kind, max_rate=None)
         task = config.task
         model = SequenceModel(kind, config.gate, task.input, task.output, task.steps)
@@ -61,9 +61,7 @@ def main() -> None:
     result = {"torch": torch.__version__, "layer": layers(), "block": blocks()}
     for what, bytes_ in (*result["layer"].items(), *result["block"].items()):
         print(f"{what:22} {bytes_:8,.0f} bytes a token")
-    if arguments.out is not None:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    write_result(arguments.out, result)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A convolution before a layer, forward and backward: ours, shifted sums and torch's own.
+"""Times a convolution, forward and backward: ours, shifted sums, and torch's own.
 
     python benchmarks/convolution.py                        # on a GPU, or smaller on a CPU
     python benchmarks/convolution.py --taps 12 65 --steps 1024
 
-All take turns in one process, uncompiled, in bfloat16; the median of many, in milliseconds.
+All take turns in one process, uncompiled, in bfloat16; medians in milliseconds.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from surnn import blocks
+from surnn.models import blocks
 
 TIMES = 15
 

@@ -1,17 +1,16 @@
-"""How fast models of bytes train: an update of each recipe on enwik8, one after another.
+"""Times a training step of each recipe on enwik8.
 
     python benchmarks/language.py --data FOLDER --out results/language/result.json   # on a GPU
     python benchmarks/language.py --data FOLDER --smoke                              # anywhere
 
-An update is the trainer's: batch, forward, backward, clipping, AdamW; 64 x 1024 bytes, in bfloat16,
+A step is the trainer's: batch, forward, backward, clipping, AdamW; 64 x 1024 bytes, in bfloat16,
 compiled and captured as the recipe says. GRUs are timed with states in bfloat16 and in float32.
-"Around the layers" is the same model with nothing in its blocks' place of a layer: what no
-recurrence, however fast, can save.
+"Around the layers" is the same model with blocks that have no layer: the time that no recurrence,
+however fast, can save.
 """
 
 import argparse
 import gc
-import json
 import statistics
 import time
 from dataclasses import replace
@@ -19,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from common import write_result
 from torch import Tensor, nn
 
-from surnn.blocks import Around
 from surnn.config import RunConfig
-from surnn.evaluate import float32_products
-from surnn.recipes import RECIPES
-from surnn.runs import config_to_dict
-from surnn.train import Trainer
-from surnn.update import Updater
-from surnn.versions import commit
+from surnn.models.blocks import ResidualBlock
+from surnn.runs.environment import commit
+from surnn.train.evaluate import float32_products
+from surnn.train.optimizer_step import OptimizerStep
+from surnn.train.trainer import Trainer
+from surnn_recipes import RECIPES
 
 NAMES = (
     "enwik8-sugru", "enwik8-sugru-input", "enwik8-hybrid", "enwik8-transformer", "enwik8-gru"
@@ -63,7 +62,7 @@ def tiny(config: RunConfig) -> RunConfig:
 
 
 def measured(name: str, config: RunConfig, data: Path | None, turns: int) -> dict[str, Any]:
-    """Milliseconds of an update, bytes a second, and memory."""
+    """Milliseconds of a step, bytes per second, and memory."""
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
@@ -71,21 +70,21 @@ def measured(name: str, config: RunConfig, data: Path | None, turns: int) -> dic
     trainer = Trainer(config, data=data)
     if name == BARE:
         for block in trainer.model.blocks:
-            if isinstance(block, Around):
+            if isinstance(block, ResidualBlock):
                 block.mixer = Nothing()
-        trainer.updater = Updater(trainer.model, config, trainer.world)
+        trainer.optimizer_step = OptimizerStep(trainer.model, config, trainer.world)
     trainer.model.train()
     wait = torch.cuda.synchronize if on_gpu else lambda: None
     times = []
     with float32_products(trainer.device, config.train.tf32):
         for _ in range(6):  # compiled and captured by then
-            trainer._update()
+            trainer._train_step()
         wait()
         ready = time.perf_counter() - begin
         for _ in range(turns):
             wait()
             begin = time.perf_counter()
-            trainer._update()
+            trainer._train_step()
             wait()
             times.append(time.perf_counter() - begin)
     middle = statistics.median(times)
@@ -125,16 +124,14 @@ def main() -> None:
         result["cases"][name] = found
         memory = found["peak_memory"]
         print(
-            f"{name:32} {found['milliseconds']:7.1f} ms an update, "
+            f"{name:32} {found['milliseconds']:7.1f} ms a step, "
             f"{found['bytes_per_second'] / 1000:7.0f} thousand bytes a second, "
             + (f"{memory / 1e9:.1f} GB, " if memory is not None else "")
             + f"{found['parameters'] / 1e6:.2f}M parameters, "
             f"starts in {found['seconds_to_start']:.0f} s",
             flush=True,
         )
-        if arguments.out is not None:  # after each: a run that is cut short has something to show
-            arguments.out.parent.mkdir(parents=True, exist_ok=True)
-            arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+        write_result(arguments.out, result)  # after each case, so that a stopped run has results
         torch.compiler.reset()
         gc.collect()  # a trainer's parts know each other
         if torch.cuda.is_available():

@@ -1,15 +1,14 @@
-"""An epoch of psMNIST, and what the trainer adds to the bare step of the model.
+"""Times an epoch of psMNIST, and the trainer's overhead over the model's bare step.
 
     python benchmarks/trainer.py --data FOLDER --out result.json     # on a GPU
-    python benchmarks/trainer.py --data FOLDER --smoke               # does it run, anywhere?
+    python benchmarks/trainer.py --data FOLDER --smoke               # tiny, on any device
 
 The epoch is the recipe's: three layers of 32 heads of 16, batch 256; data, evaluation, checkpoint
-included. The bare step is forward, loss, backward, clipping and AdamW on one batch that lies ready,
-compiled and captured as the trainer's is; both take turns in one process.
+included. The bare step is forward, loss, backward, clipping and AdamW on one prepared batch,
+compiled and captured as the trainer's step is; both take turns in one process.
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -18,29 +17,32 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from common import write_result
 from torch import nn
 
 from surnn.config import RunConfig
-from surnn.evaluate import autocast
-from surnn.recipes import RECIPES
-from surnn.runs import RunFolder, config_to_dict
+from surnn.runs.config_json import config_to_dict
+from surnn.runs.folder import RunFolder
 from surnn.tasks.base import Batch
-from surnn.train import Silent, Trainer
+from surnn.train.evaluate import autocast
+from surnn.train.progress import SilentReporter
+from surnn.train.trainer import Trainer
+from surnn_recipes import RECIPES
 
 
-class Epochs(Silent):
-    """Notes when evaluations end, and what they find."""
+class Epochs(SilentReporter):
+    """Records the time and the metric of each evaluation."""
 
     def __init__(self) -> None:
-        self.ended: list[float] = []
-        self.found: list[float] = []
+        self.times: list[float] = []
+        self.metrics: list[float] = []
 
-    def update(self, step, values):
+    def report(self, step, values):
         for name, value in values.items():
             if name.startswith("valid "):
-                self.ended.append(time.perf_counter())
-                self.found.append(value)
-                print(f"update {step}: {name} {value:.4f}", flush=True)
+                self.times.append(time.perf_counter())
+                self.metrics.append(value)
+                print(f"step {step}: {name} {value:.4f}", flush=True)
 
 
 def configuration(arguments: argparse.Namespace) -> RunConfig:
@@ -84,7 +86,7 @@ def bare_step(trainer: Trainer, batch: Batch) -> Callable[[], None]:
     with torch.cuda.graph(graph):
         step()
 
-    def replay(read: Batch = batch) -> None:  # the graph reads it where it lies: it must stay there
+    def replay(read: Batch = batch) -> None:  # the graph reads its memory: it must stay alive
         graph.replay()
 
     return replay
@@ -101,24 +103,26 @@ def seconds_of(work: Callable[[], None], times: int) -> float:
 
 
 def overhead(trainer: Trainer, turns: int, times: int) -> tuple[float, float]:
-    """Median seconds of the trainer's update, its batch and bookkeeping included, and of the bare
+    """Median seconds of the trainer's step, batch and bookkeeping included, and of the bare
     step."""
     trainer.config = replace(trainer.config, train=replace(trainer.config.train, steps=10**9))
     trainer.model.train()
     bare = bare_step(trainer, trainer.batches.take(0))
-    own, others = [], []
+    own, bare_times = [], []
     for _ in range(turns):
-        own.append(seconds_of(trainer._update, times))
-        others.append(seconds_of(bare, times))
-    return statistics.median(own), statistics.median(others)
+        own.append(seconds_of(trainer._train_step, times))
+        bare_times.append(seconds_of(bare, times))
+    return statistics.median(own), statistics.median(bare_times)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder with MNIST")
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--max-rate", type=float, help="as of SuGRU; default: room for all steps")
-    parser.add_argument("--smoke", action="store_true", help="tiny; times mean nothing")
+    parser.add_argument(
+        "--max-rate", type=float, help="SuGRU's max_rate; default: room for all time steps"
+    )
+    parser.add_argument("--smoke", action="store_true", help="tiny model; ignore the times")
     parser.add_argument("--out", type=Path, help="JSON file for the results")
     arguments = parser.parse_args()
     config, epochs = configuration(arguments), Epochs()
@@ -130,20 +134,18 @@ def main() -> None:
         own, bare = overhead(
             trainer, turns=2 if arguments.smoke else 5, times=1 if arguments.smoke else 50
         )
-    spent = [after - before for before, after in zip(epochs.ended, epochs.ended[1:], strict=False)]
+    spent = [after - before for before, after in zip(epochs.times, epochs.times[1:], strict=False)]
     about = torch.cuda.get_device_name() if trainer.device.type == "cuda" else "CPU"
     result = {
         "device": about, "torch": torch.__version__, "config": config_to_dict(config),
-        "seconds_to_first_evaluation": epochs.ended[0] - begin, "seconds_per_epoch": spent,
-        "valid_accuracy": epochs.found, "update_seconds": own, "bare_step_seconds": bare,
+        "seconds_to_first_evaluation": epochs.times[0] - begin, "seconds_per_epoch": spent,
+        "valid_accuracy": epochs.metrics, "step_seconds": own, "bare_step_seconds": bare,
     }  # fmt: skip
     print(
         f"{about}: {statistics.median(spent):.2f} s per epoch, all included; median of {len(spent)}"
     )
-    print(f"update {own * 1e3:.2f} ms, bare step {bare * 1e3:.2f} ms: {own / bare - 1:+.1%}")
-    if arguments.out is not None:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"step {own * 1e3:.2f} ms, bare step {bare * 1e3:.2f} ms: {own / bare - 1:+.1%}")
+    write_result(arguments.out, result)
 
 
 if __name__ == "__main__":

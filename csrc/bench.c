@@ -1,17 +1,19 @@
+/* See bench.h. */
 #define _POSIX_C_SOURCE 200809L
 #include "bench.h"
-#include "internal.h"
+#include "model.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { PRODUCTS = 3 };
+enum { PRODUCTS = 3 }; /* reset, update, candidate */
 
-/* A layer's weights, product by product: [3][tiles][n + D][lanes], and room for the sums. */
-typedef struct apart {
-    float *weights, *input, *recurrent; /* sums: [3][tiles][lanes] */
-} apart;
+/* A GRU layer with its weights separated by product. */
+typedef struct separated_layer {
+    float *weights;                     /* [PRODUCTS][tiles][n + head_size][lanes] */
+    float *input_sums, *recurrent_sums; /* [PRODUCTS][tiles][lanes] each */
+} separated_layer;
 
 static double now(void) {
     struct timespec t;
@@ -19,27 +21,26 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int is_fit(const operation *op) {
-    return op->p[0] == CELL_GRU && op->p[4] == WEIGHTS_FLOAT32 && op->p[3] > 1;
+static int is_supported(const struct recurrent *layer) {
+    return layer->cell == CELL_GRU && layer->weight_type == WEIGHTS_FLOAT32 && layer->lanes > 1;
 }
 
-static size_t rows_of(const operation *op) { return (size_t)op->n + op->p[1] / op->p[2]; }
-
-static int take_apart(const operation *op, apart *a) {
-    size_t rows = rows_of(op), lanes = op->p[3], tiles = op->p[5];
-    const float *w = op->data[0];
-    a->weights = malloc(PRODUCTS * tiles * rows * lanes * sizeof(float));
-    a->input = calloc(PRODUCTS * tiles * lanes, sizeof(float));
-    a->recurrent = calloc(PRODUCTS * tiles * lanes, sizeof(float));
-    if (!a->weights || !a->input || !a->recurrent) return 0;
+/* Returns 0 if memory ran out. */
+static int separate(const operation *op, separated_layer *separated) {
+    const struct recurrent *layer = &op->as.recurrent;
+    size_t rows = op->n + layer->head_size, lanes = layer->lanes, tiles = layer->tiles;
+    const float *w = (const float *)(const void *)layer->weights;
+    separated->weights = malloc(PRODUCTS * tiles * rows * lanes * sizeof(float));
+    separated->input_sums = calloc(PRODUCTS * tiles * lanes, sizeof(float));
+    separated->recurrent_sums = calloc(PRODUCTS * tiles * lanes, sizeof(float));
+    if (!separated->weights || !separated->input_sums || !separated->recurrent_sums) return 0;
     for (size_t i = 0; i < tiles; i++)
         for (size_t j = 0; j < rows; j++)
-            for (size_t d = 0; d < PRODUCTS; d++, w += lanes)
-                memcpy(a->weights + ((d * tiles + i) * rows + j) * lanes, w, lanes * sizeof(float));
+            for (size_t p = 0; p < PRODUCTS; p++, w += lanes)
+                memcpy(separated->weights + ((p * tiles + i) * rows + j) * lanes, w,
+                       lanes * sizeof(float));
     return 1;
 }
-
-static int is_open(const uint64_t *mask, uint32_t gate) { return mask[gate / 64] >> (gate % 64) & 1; }
 
 static int any_open(const uint64_t *mask, uint32_t gates) {
     uint64_t bits = 0;
@@ -47,125 +48,199 @@ static int any_open(const uint64_t *mask, uint32_t gates) {
     return bits != 0;
 }
 
-/* One product of all open units, or of all units if any is open. */
-static void product(const surnn_model *m, surnn_stream *s, const operation *op, const apart *a,
-                    size_t d, int all) {
+/* Product p of the open units; with all_units, of all units if any is open. */
+static void multiply(const surnn_model *m, surnn_stream *s, const operation *op,
+                     const separated_layer *separated, size_t p, int all_units) {
+    const struct recurrent *layer = &op->as.recurrent;
     const uint64_t *mask = mask_of(m, s, op->in2);
-    const tile_place *tile = op->data[2];
-    const float *x = numbers(m, s, op->in), *h = numbers(m, s, op->out);
-    size_t rows = rows_of(op), lanes = op->p[3], in_head = op->p[1] / op->p[2];
-    all = all && any_open(mask, m->gate[op->in2].size);
-    for (size_t i = 0; i < op->p[5]; i++) {
-        if (!all && !is_open(mask, tile[i].gate)) continue;
-        size_t place = d * op->p[5] + i;
-        const float *w = a->weights + place * rows * lanes;
-        const float *bias = (const float *)op->data[1] + (i * (PRODUCTS + 1) + d) * lanes;
-        m->k->tile(a->input + place * lanes, w, x, op->n, 1, (int)lanes);
-        for (size_t u = 0; u < lanes; u++) a->input[place * lanes + u] += bias[u];
-        m->k->tile(a->recurrent + place * lanes, w + op->n * lanes, h + tile[i].head * in_head,
-                   in_head, 1, (int)lanes);
+    const float *x = vector_of(m, s, op->in), *h = vector_of(m, s, op->out);
+    size_t lanes = layer->lanes, rows = op->n + layer->head_size;
+    all_units = all_units && any_open(mask, op->gates);
+    for (size_t i = 0; i < layer->tiles; i++) {
+        const tile_place place = layer->places[i];
+        if (!all_units && !is_open(mask, place.gate)) continue;
+        size_t index = p * layer->tiles + i;
+        const float *w = separated->weights + index * rows * lanes;
+        const float *bias = layer->biases + (i * (PRODUCTS + 1) + p) * lanes;
+        float *input_sums = separated->input_sums + index * lanes;
+        m->k->tile(input_sums, w, x, op->n, 1, (int)lanes);
+        for (size_t u = 0; u < lanes; u++) input_sums[u] += bias[u];
+        m->k->tile(separated->recurrent_sums + index * lanes, w + op->n * lanes,
+                   h + place.head * layer->head_size, layer->head_size, 1, (int)lanes);
     }
 }
 
-static int new_state(const surnn_model *m, surnn_stream *s, const operation *op, const apart *a) {
+/* Updates the open units. Returns whether there are any. */
+static int update_state(const surnn_model *m, surnn_stream *s, const operation *op,
+                        const separated_layer *separated) {
+    const struct recurrent *layer = &op->as.recurrent;
     const uint64_t *mask = mask_of(m, s, op->in2);
-    const tile_place *tile = op->data[2];
-    float *h = numbers(m, s, op->out);
-    size_t lanes = op->p[3], bytes = lanes * sizeof(float);
+    float *h = vector_of(m, s, op->out);
+    size_t lanes = layer->lanes, bytes = lanes * sizeof(float);
     int any = 0;
     float x[PRODUCTS][PACKET], r[PRODUCTS][PACKET], unit[PACKET], state[PACKET];
     packet p = {{x[0], x[1], x[2], NULL}, {r[0], r[1], r[2], NULL}, {unit, NULL}, {state, NULL, NULL}};
     memset(x, 0, sizeof x), memset(r, 0, sizeof r);
     memset(unit, 0, sizeof unit), memset(state, 0, sizeof state);
-    for (size_t i = 0; i < op->p[5]; i++) {
-        if (!is_open(mask, tile[i].gate)) continue;
-        for (size_t d = 0; d < PRODUCTS; d++) {
-            memcpy(x[d], a->input + (d * op->p[5] + i) * lanes, bytes);
-            memcpy(r[d], a->recurrent + (d * op->p[5] + i) * lanes, bytes);
+    for (size_t i = 0; i < layer->tiles; i++) {
+        const tile_place place = layer->places[i];
+        if (!is_open(mask, place.gate)) continue;
+        for (size_t k = 0; k < PRODUCTS; k++) {
+            size_t index = (k * layer->tiles + i) * lanes;
+            memcpy(x[k], separated->input_sums + index, bytes);
+            memcpy(r[k], separated->recurrent_sums + index, bytes);
         }
-        memcpy(unit, (const float *)op->data[1] + (i * (PRODUCTS + 1) + PRODUCTS) * lanes, bytes);
-        memcpy(state, h + tile[i].first, tile[i].count * sizeof(float));
+        memcpy(unit, layer->biases + (i * (PRODUCTS + 1) + PRODUCTS) * lanes, bytes);
+        memcpy(state, h + place.first, place.count * sizeof(float));
         m->k->cell(&p, CELL_GRU, 0.0f, 0.0f);
-        memcpy(h + tile[i].first, state, tile[i].count * sizeof(float));
+        memcpy(h + place.first, state, place.count * sizeof(float));
         any = 1;
     }
     return any;
 }
 
-static int run_apart(const surnn_model *m, surnn_stream *s, const operation *op, const apart *a,
-                     int reset_before, surnn_parts *parts) {
+static int run_layer(const surnn_model *m, surnn_stream *s, const operation *op,
+                     const separated_layer *separated, int reset_before, surnn_parts *parts) {
     double t0 = now();
-    product(m, s, op, a, 0, reset_before);
+    multiply(m, s, op, separated, 0, reset_before);
     double t1 = now();
-    product(m, s, op, a, 1, 0);
+    multiply(m, s, op, separated, 1, 0);
     double t2 = now();
-    product(m, s, op, a, 2, 0);
+    multiply(m, s, op, separated, 2, 0);
     double t3 = now();
-    int changed = new_state(m, s, op, a);
+    int changed = update_state(m, s, op, separated);
     double t4 = now();
     parts->reset += t1 - t0, parts->update += t2 - t1, parts->candidate += t3 - t2;
     parts->state += t4 - t3;
     return changed;
 }
 
-static void one_step(const surnn_model *m, surnn_stream *s, const apart *a, int reset_before,
-                     surnn_parts *parts) {
+static double layer_seconds(const surnn_parts *parts) {
+    return parts->reset + parts->update + parts->candidate + parts->state;
+}
+
+/* separated: one for each operation; those of other operations are unused. */
+static void run_step(const surnn_model *m, surnn_stream *s, const separated_layer *separated,
+                     int reset_before, surnn_parts *parts) {
     uint64_t *version = versions_at(m, s, 0);
-    double begin = now(), before = parts->reset + parts->update + parts->candidate + parts->state;
-    for (uint32_t i = 0; i < m->operations; i++) {
-        const operation *op = &m->op[i];
+    double begin = now(), before = layer_seconds(parts);
+    for (uint32_t i = 0; i < m->operation_count; i++) {
+        const operation *op = &m->operations[i];
         if (op->kind != OP_RECURRENT) surnn_run_operation(m, s, i);
-        else if (run_apart(m, s, op, &a[i], reset_before, parts) || !version[op->out])
+        else if (run_layer(m, s, op, &separated[i], reset_before, parts) || !version[op->out])
             version[op->out]++;
     }
     s->t++;
-    double after = parts->reset + parts->update + parts->candidate + parts->state;
+    double after = layer_seconds(parts);
     parts->rest += now() - begin - (after - before);
 }
 
-static double time_of_clock(void) {
+static double seconds_per_clock_read(void) {
     double begin = now();
     for (int i = 0; i < 1000; i++) (void)now();
     return (now() - begin) / 1000;
 }
 
+static int fits_clock(int64_t clock, size_t steps) {
+    return clock >= 0 && clock <= SURNN_MAX_CLOCK && steps <= (uint64_t)(SURNN_MAX_CLOCK - clock);
+}
+
 surnn_status surnn_time_parts(const surnn_model *m, const float *frames, size_t steps, float *out,
-                              int reset_before, surnn_parts *parts) {
+                              int64_t clock, int reset_before, surnn_parts *parts) {
     surnn_stream *s = NULL;
     if (!m || !frames || !out || !parts || m->takes_tokens) return SURNN_ARGUMENT;
-    for (uint32_t i = 0; i < m->operations; i++)
-        if (m->op[i].kind == OP_RECURRENT && !is_fit(&m->op[i])) return SURNN_ARGUMENT;
+    if (!fits_clock(clock, steps)) return SURNN_CLOCK;
+    for (uint32_t i = 0; i < m->operation_count; i++) {
+        const operation *op = &m->operations[i];
+        if (op->kind == OP_RECURRENT && !is_supported(&op->as.recurrent)) return SURNN_ARGUMENT;
+    }
     memset(parts, 0, sizeof *parts);
     surnn_status status = surnn_stream_new(m, &s);
-    apart *a = calloc(m->operations, sizeof *a);
-    if (!a) status = SURNN_MEMORY;
-    for (uint32_t i = 0; i < m->operations && status == SURNN_OK; i++)
-        if (m->op[i].kind == OP_RECURRENT && !take_apart(&m->op[i], &a[i])) status = SURNN_MEMORY;
-    for (size_t i = 0; i < steps && status == SURNN_OK; i++) {
-        surnn_take_frame(m, s, frames + i * m->input_size);
-        one_step(m, s, a, reset_before, parts);
-        size_t size = m->buffer[m->output].size;
-        memcpy(out + i * size, numbers(m, s, m->output), size * sizeof(float));
+    if (status == SURNN_OK) status = surnn_set_clock(m, s, clock);
+    if (status == SURNN_OK) status = surnn_enter(m, s, NULL); /* operations need its workspace */
+    separated_layer *separated = calloc(m->operation_count, sizeof *separated);
+    if (!separated) status = SURNN_MEMORY;
+    for (uint32_t i = 0; i < m->operation_count && status == SURNN_OK; i++) {
+        const operation *op = &m->operations[i];
+        if (op->kind == OP_RECURRENT && !separate(op, &separated[i])) status = SURNN_MEMORY;
     }
-    for (uint32_t i = 0; a && i < m->operations; i++)
-        free(a[i].weights), free(a[i].input), free(a[i].recurrent);
-    free(a);
+    for (size_t i = 0; i < steps && status == SURNN_OK; i++) {
+        surnn_set_input(m, s, frames + i * m->input_size);
+        run_step(m, s, separated, reset_before, parts);
+        size_t size = m->vectors[m->output].size;
+        memcpy(out + i * size, vector_of(m, s, m->output), size * sizeof(float));
+    }
+    for (uint32_t i = 0; separated && i < m->operation_count; i++) {
+        free(separated[i].weights);
+        free(separated[i].input_sums);
+        free(separated[i].recurrent_sums);
+    }
+    free(separated);
     surnn_stream_free(s);
-    parts->clock = (double)steps * (5.0 * m->layers + 2.0) * time_of_clock();
+    parts->clock = (double)steps * (5.0 * m->layers + 2.0) * seconds_per_clock_read();
+    return status;
+}
+
+/* Time steps before the timed ones, over the first frame: a stream that comes from there has prepared
+ * its clocks, and its memory is in the cache. */
+static surnn_status warm_up(const surnn_model *m, surnn_stream *s, const float *frame, float *out,
+                            int64_t clock) {
+    int64_t steps = clock < 2 * BLOCK ? clock : 2 * BLOCK;
+    surnn_status status = surnn_set_clock(m, s, clock - steps);
+    for (; steps && status == SURNN_OK; steps--) status = surnn_step(m, s, frame, out);
     return status;
 }
 
 surnn_status surnn_time_steps(const surnn_model *m, const float *frames, size_t steps, float *out,
-                              double *seconds) {
+                              int64_t clock, double *seconds) {
     surnn_stream *s = NULL;
     if (!m || !frames || !out || m->takes_tokens) return SURNN_ARGUMENT;
+    if (!fits_clock(clock, steps)) return SURNN_CLOCK;
     surnn_status status = surnn_stream_new(m, &s);
-    size_t size = m->buffer[m->output].size;
+    if (status == SURNN_OK && seconds && steps) status = warm_up(m, s, frames, out, clock);
+    else if (status == SURNN_OK) status = surnn_set_clock(m, s, clock);
+    size_t size = m->vectors[m->output].size;
     for (size_t i = 0; i < steps && status == SURNN_OK; i++) {
         double begin = seconds ? now() : 0.0;
         status = surnn_step(m, s, frames + i * m->input_size, out + i * size);
         if (seconds) seconds[i] = now() - begin;
     }
     surnn_stream_free(s);
+    return status;
+}
+
+static surnn_status step_streams(const surnn_model *m, surnn_workspace *workspace,
+                                 surnn_stream *const *s, size_t streams, const float *frames,
+                                 float *out, int together) {
+    surnn_status status = SURNN_OK;
+    size_t size = m->vectors[m->output].size;
+    if (together) return surnn_step_many(m, workspace, s, streams, frames, out);
+    for (size_t i = 0; i < streams && status == SURNN_OK; i++)
+        status = surnn_run_in(m, workspace, s[i], frames + i * m->input_size, 1, out + i * size);
+    return status;
+}
+
+surnn_status surnn_time_streams(const surnn_model *m, const float *frames, size_t streams,
+                                size_t steps, int64_t clock, int together, double *seconds) {
+    surnn_workspace *workspace = NULL;
+    if (!m || !frames || !seconds || m->takes_tokens) return SURNN_ARGUMENT;
+    surnn_status status = surnn_workspace_new(m, &workspace);
+    surnn_stream **s = calloc(streams ? streams : 1, sizeof(surnn_stream *));
+    float *out = calloc(streams ? streams : 1, m->vectors[m->output].size * sizeof(float));
+    if (!s || !out) status = SURNN_MEMORY;
+    for (size_t i = 0; i < streams && status == SURNN_OK; i++) {
+        status = surnn_state_new(m, &s[i]);
+        if (status == SURNN_OK) status = surnn_set_clock(m, s[i], clock);
+    }
+    for (size_t t = 0; t < steps && status == SURNN_OK; t++) {
+        double begin = now();
+        status = step_streams(m, workspace, s, streams, frames + t * streams * m->input_size, out,
+                              together);
+        seconds[t] = now() - begin;
+    }
+    for (size_t i = 0; s && i < streams; i++) surnn_stream_free(s[i]);
+    surnn_workspace_free(workspace);
+    free(s);
+    free(out);
     return status;
 }

@@ -1,4 +1,4 @@
-/* Which kernels this machine runs. */
+/* Chooses the kernels for this machine. */
 #define _POSIX_C_SOURCE 200809L
 #include "kernels.h"
 
@@ -16,8 +16,8 @@ extern const kernels surnn_kernels_avx2, surnn_kernels_avx512;
 #endif
 
 #ifdef HAS_X86
-/* What the processor has and the system saves when it switches programs. (The compilers' own
- * __builtin_cpu_supports needs a library that not all of them bring.) */
+/* Checks the processor's instructions, and that the operating system saves their registers.
+ * (__builtin_cpu_supports needs a library that some compilers do not bring.) */
 static const kernels *best_x86(void) {
     unsigned a, b, c, d, state, high;
     const unsigned fma_and_xsave = 1u << 12 | 1u << 27, avx2 = 1u << 5;
@@ -31,27 +31,27 @@ static const kernels *best_x86(void) {
 #endif
 
 static const kernels *best(void) {
-    const kernels *found = NULL;
+    const kernels *chosen = NULL;
 #ifdef HAS_X86
-    found = best_x86();
+    chosen = best_x86();
 #endif
 #ifdef HAS_GENERIC
-    if (!found) found = &surnn_kernels_generic;
+    if (!chosen) chosen = &surnn_kernels_generic;
 #endif
-    return found ? found : &surnn_kernels_scalar;
+    return chosen ? chosen : &surnn_kernels_scalar;
 }
 
 const kernels *surnn_choose_kernels(void) {
-    const kernels *found = best();
-    const char *wanted = getenv("SURNN_SIMD");
-    if (!wanted) return found;
-    if (!strcmp(wanted, "scalar")) return &surnn_kernels_scalar;
+    const kernels *fastest = best();
+    const char *name = getenv("SURNN_SIMD");
+    if (!name) return fastest;
+    if (!strcmp(name, "scalar")) return &surnn_kernels_scalar;
 #ifdef HAS_GENERIC
-    if (!strcmp(wanted, "generic")) return &surnn_kernels_generic;
+    if (!strcmp(name, "generic")) return &surnn_kernels_generic;
 #endif
 #ifdef HAS_X86
-    /* Less than the machine has may be asked for, never more. */
-    if (!strcmp(wanted, "avx2") && found != &surnn_kernels_generic) return &surnn_kernels_avx2;
+    /* SURNN_SIMD can ask for less than the machine has, never for more. */
+    if (!strcmp(name, "avx2") && fastest != &surnn_kernels_generic) return &surnn_kernels_avx2;
 #endif
-    return found;
+    return fastest;
 }

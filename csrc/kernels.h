@@ -1,5 +1,5 @@
-/* The inner loops, in one version for each kind of processor. kernels_scalar.c is the law: plain
- * loops over single numbers. The others are kernels_vector.inc with vectors of their width. */
+/* The inner loops, in one version for each kind of processor. kernels_scalar.c is the reference: plain
+ * loops over single numbers. The others are kernels_vector.inc, compiled for vectors of 4 to 16. */
 #ifndef SURNN_KERNELS_H
 #define SURNN_KERNELS_H
 
@@ -8,74 +8,107 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { PACKET = 16 };      /* units that a cell is computed for at once */
-enum { MOST_DRIVES = 4 };  /* S: products that reach a unit (GRU: r, z, n) */
-enum { MOST_PARTS = 3 };   /* state components of a unit */
-enum { BLOCK = 16 };       /* steps whose gates are made at once */
+enum { PACKET = 16 };        /* units that a cell updates together */
+enum { MAX_PRODUCTS = 4 };   /* largest S, the products per unit (GRU: r, z, n) */
+enum { MAX_PARAMETERS = 2 }; /* largest P, the other parameters per unit */
+enum { MAX_COMPONENTS = 3 }; /* state components per unit */
+enum { BLOCK = 16, HALF_BLOCK = 8 }; /* time steps whose clocks are computed together */
+enum { SLICE = 16 };         /* gates whose clocks are computed together */
 
-enum { CELL_RNN_TANH, CELL_RNN_RELU, CELL_GRU, CELL_LSTM, CELL_LIF, CELL_ALIF, CELLS };
-enum { GLU_SIGMOID, GLU_GELU, GLU_SILU, GLUS };
+enum { CELL_RNN_TANH, CELL_RNN_RELU, CELL_GRU, CELL_LSTM, CELL_LIF, CELL_ALIF, CELL_COUNT };
+enum { GLU_SIGMOID, GLU_GELU, GLU_SILU, GLU_COUNT };
+enum {
+    ACTIVATION_RELU, ACTIVATION_SIGMOID, ACTIVATION_TANH, ACTIVATION_SILU, /* by kernels; others: activations.c */
+    ACTIVATION_GELU_TANH, ACTIVATION_ELU, ACTIVATION_LEAKY_RELU, ACTIVATION_SOFTPLUS, ACTIVATION_CLAMP,
+    ACTIVATION_HARD_SIGMOID, ACTIVATION_HARD_SWISH, ACTIVATION_MISH, ACTIVATION_SOFTSIGN,
+    ACTIVATION_LOG_SIGMOID, ACTIVATION_SOFTMAX, ACTIVATION_LOG_SOFTMAX, ACTIVATION_COUNT
+};
 
-/* Where the numbers of PACKET units are, for a cell. */
+/* The numbers of PACKET units that a cell reads and writes; each pointer leads to [PACKET]. */
 typedef struct packet {
-    const float *x[MOST_DRIVES]; /* bias and input product */
-    const float *h[MOST_DRIVES]; /* recurrent product */
-    const float *unit[2];        /* the cell's parameters of each unit */
-    float *state[MOST_PARTS];    /* before and, afterwards, after the update */
+    const float *x[MAX_PRODUCTS];      /* bias and input product */
+    const float *h[MAX_PRODUCTS];      /* recurrent product */
+    const float *unit[MAX_PARAMETERS]; /* the cell's parameters */
+    float *state[MAX_COMPONENTS];      /* replaced by the state after the update */
 } packet;
 
-/* A vector for 8-bit weights: value = scale * q, |q| <= 32767, and (q + 32768) as two bytes. */
-typedef struct quantised {
+/* A vector for 8-bit weights: value = scale * q, |q| <= 32767; and q + 32768 as two bytes. */
+typedef struct quantised_vector {
     const int16_t *q;
     const uint8_t *high, *low;
-} quantised;
+} quantised_vector;
 
+/* A slice of a rhythm's gates, in float. `rounding` + t * `phase` is the largest error of a sum. */
+struct slice {
+    float bias[SLICE], rounding[SLICE], phase[SLICE];
+    float weights[][2][SLICE]; /* [K]: of the sines, then of the cosines */
+};
+
+/* `products` is S. Sums are written, not added to. */
 typedef struct kernels {
     const char *name;
-    /* sum[s * lanes + u] = sum over j < n of w[(j * S + s) * lanes + u] * x[j]; lanes 8 or 16. */
-    void (*tile)(float *sum, const float *w, const float *x, size_t n, int drives, int lanes);
-    /* The same for several x; each sum is, bit for bit, what tile would give. */
-    void (*tiles)(float *const *sum, const float *w, const float *const *x, size_t n, int drives,
+    /* sum[S][lanes] = w[n][S][lanes] times x[n]; lanes is 8 or 16. */
+    void (*tile)(float *sum, const float *w, const float *x, size_t n, int products, int lanes);
+    /* The same for `count` vectors x. Each sum equals that of `tile` bit for bit. */
+    void (*tiles)(float *const *sum, const float *w, const float *const *x, size_t n, int products,
                   int lanes, int count);
-    /* Up to PACKET units: sum[s * PACKET + i] = sum over j < n of row s of w[i], times x[i]. A unit's
-     * rows are interleaved by 16, what is left over by its size. Units of one x follow one another. */
-    void (*rows)(float *sum, const float *const *w, const float *const *x, size_t n, int drives,
+    /* Up to PACKET units with weights and input of their own: sum[S][PACKET], where sum[s][i] is row s
+     * of w[i] times x[i][n]. The rows of a unit are interleaved: w[i] is [n / 16][S][16], then
+     * [S][n % 16]. Units with the same x, or the same w, are neighbours. */
+    void (*rows)(float *sum, const float *const *w, const float *const *x, size_t n, int products,
                  int count);
-    /* sum[u] = sum over i < n of w[j[i] * 16 + u] * x[i]: some columns of a tile of one product. */
+    /* Some inputs of a tile of 16 lanes, S = 1: sum[16] = sum over i < n of w[j[i]][16] * x[i]. */
     void (*columns)(float *sum, const float *w, const uint32_t *j, const float *x, size_t n);
-    /* tile and rows with 8-bit weights. tile8: n is a multiple of 4, w is [n / 4][S][lanes][4];
-     * rows8: n is a multiple of 64, w[i] is [n / 64][S][64]. `sums` are those of each row's weights. */
-    void (*tile8)(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
-                  int drives, int lanes);
-    void (*rows8)(int32_t *sum, const int8_t *const *w, const quantised *x,
-                  const int32_t *const *sums, size_t n, int drives, int count);
-    /* x[n] for 8-bit weights: q, high and low of `padded` numbers (a multiple of 64), and the scale,
-     * which is NaN if x has NaN or infinity: so is then all that reads it. */
+    /* `tile` with 8-bit weights: n is a multiple of 4, w is [n / 4][S][lanes][4], row_sums[S][lanes]
+     * are the sums of each row's weights. */
+    void (*tile8)(int32_t *sum, const int8_t *w, quantised_vector x, const int32_t *row_sums,
+                  size_t n, int products, int lanes);
+    /* `rows` with 8-bit weights: n is a multiple of 64, w[i] is [n / 64][S][64], row_sums[i] is [S]. */
+    void (*rows8)(int32_t *sum, const int8_t *const *w, const quantised_vector *x,
+                  const int32_t *const *row_sums, size_t n, int products, int count);
+    /* Quantises x[n] into q, high and low, each [padded]; `padded` is a multiple of 64. Returns the
+     * scale. It is NaN if x has NaN or infinity, and so are then all products with x. */
     float (*quantise)(const float *x, size_t n, size_t padded, int16_t *q, uint8_t *high,
                       uint8_t *low);
-    /* The cell's update of all units of a packet. */
+    /* y[n] = whole[n] * (scales[n] * scale). */
+    void (*dequantise)(float *y, const int32_t *whole, const float *scales, float scale, size_t n);
+    /* y[n] = a[n] + b[n]; y may be a or b. */
+    void (*add)(float *y, const float *a, const float *b, size_t n);
+    /* Updates all units of a packet. */
     void (*cell)(const packet *p, int cell, float threshold, float beta);
     void (*gelu)(float *y, const float *x, size_t n);
-    void (*glu)(float *y, const float *value, const float *gate, size_t n, int kind);
-    /* y = (x - mean) / sqrt(var + eps) * w + b, or with rms x / sqrt(mean of squares + eps) * w. */
+    void (*glu)(float *y, const float *value, const float *gate, size_t n, int activation);
+    /* y[n] = f(x[n]); f is ACTIVATION_RELU, _SIGMOID, _TANH or _SILU. */
+    void (*activate)(float *y, const float *x, size_t n, int activation);
+    /* y = (x - mean) / sqrt(var + eps) * w + b; with rms: x / sqrt(mean of squares + eps) * w + b.
+     * b may be NULL. */
     void (*norm)(float *y, const float *x, const float *w, const float *b, size_t n, float eps,
                  int rms);
-    /* waves[BLOCK][2][count]: sin and cos of the double product omega * t at BLOCK steps from t on.
-     * turns[BLOCK][2][count] are sin and cos of the exact omega * j. */
-    void (*waves)(double *waves, const double *omega, const double *turns, size_t count, int64_t t);
-    /* a[width] = bias + weights[2 * count][width] summed with wave[2 * count]; width a multiple of 8,
-     * for BLOCK steps: a[BLOCK][width]. */
+    /* sines[n] and cosines[n] of angles[n], each within two roundings. */
+    void (*turns)(double *sines, double *cosines, const double *angles, size_t n);
+    /* a[width] = bias[width] + waves[2 * count] times weights[2 * count][width]; width is a multiple
+     * of 8. */
     void (*mix)(double *a, const double *waves, const double *weights, const double *bias,
                 size_t count, size_t width);
+    /* The gates of a slice at BLOCK time steps, in float. Bit i of open[j]: gate i is open at time
+     * step m + j - HALF_BLOCK. Bit i of unsure[j]: the sum is so close to 0 that its sign is not
+     * certain. waves[2][count]: sin and cos of omega * m. rotations[count][2][HALF_BLOCK]: cos and sin
+     * of omega * j, j = 1 .. HALF_BLOCK. t: the last of the time steps.
+     *
+     * With p = w sin(omega m) + v cos(omega m) and q = w cos(omega m) - v sin(omega m), the sums of
+     * p cos(omega j) and of q sin(omega j) give the gates at m + j by their sum, and those at m - j by
+     * their difference: half of the work. */
+    void (*look_ahead)(uint16_t *open, uint16_t *unsure, const struct slice *slice,
+                       const float *rotations, const float *waves, size_t count, float t);
 } kernels;
 
 extern const kernels surnn_kernels_scalar;
-/* The best for this machine, or the one that the environment variable SURNN_SIMD names. */
+/* The fastest for this machine, or those that the environment variable SURNN_SIMD names. */
 const kernels *surnn_choose_kernels(void);
 
-/* How vectors of n numbers, the largest of which has these bits, become whole numbers: what they are
- * multiplied by, and back. |q| is small enough for no sum to overflow. */
-static inline float quantiser(int32_t largest_bits, size_t n, float *scale) {
+/* The factor that quantises a vector of n numbers, and the scale that reverses it. `largest_bits` are
+ * the bits of the largest absolute value. |q| is small enough that no sum overflows. */
+static inline float quantisation_factor(int32_t largest_bits, size_t n, float *scale) {
     size_t most = (size_t)INT32_MAX / (127 * (n ? n : 1));
     float largest, inverse;
     memcpy(&largest, &largest_bits, 4);

@@ -8,11 +8,12 @@
 #endif
 #include "kernels.h"
 
-/* 16 weights, widened, times 16 (or four times 4) numbers, added in pairs. */
+/* 16 weights, widened to 16 bits, times 16 numbers of q; neighbours are added. */
 #define PAIRS(w, q) _mm256_madd_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(w))), q)
 
 static inline __attribute__((always_inline)) void tiles8(int32_t *sum, const int8_t *w,
-                                                         quantised x, size_t n, const int pieces) {
+                                                         quantised_vector x, size_t n,
+                                                         const int pieces) {
     __m256i a[16];
     for (int i = 0; i < pieces; i++) a[i] = _mm256_setzero_si256();
     for (size_t j = 0; j < n; j += 4) {
@@ -29,10 +30,10 @@ static inline __attribute__((always_inline)) void tiles8(int32_t *sum, const int
     }
 }
 
-static void tile8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sums, size_t n,
-                  int drives, int lanes) {
-    (void)sums;
-    switch (drives * lanes / 8) {
+static void tile8(int32_t *sum, const int8_t *w, quantised_vector x, const int32_t *row_sums,
+                  size_t n, int products, int lanes) {
+    (void)row_sums;
+    switch (products * lanes / 8) {
     case 1: tiles8(sum, w, x, n, 2); break;
     case 2: tiles8(sum, w, x, n, 4); break;
     case 3: tiles8(sum, w, x, n, 6); break;
@@ -42,27 +43,29 @@ static void tile8(int32_t *sum, const int8_t *w, quantised x, const int32_t *sum
     }
 }
 
-/* A unit's sums as vectors. */
-static inline __attribute__((always_inline)) void row8(void *sum, const int8_t *w, quantised x,
-                                                       const int32_t *sums, size_t n,
-                                                       const int drives) {
+/* A unit's sums as vectors, sum[S]. */
+static inline __attribute__((always_inline)) void row8(void *sum, const int8_t *w, quantised_vector x,
+                                                       const int32_t *row_sums, size_t n,
+                                                       const int products) {
     __m256i a[4];
-    (void)sums;
+    (void)row_sums;
 #pragma GCC unroll 4
-    for (int d = 0; d < drives; d++) a[d] = _mm256_setzero_si256();
+    for (int d = 0; d < products; d++) a[d] = _mm256_setzero_si256();
     for (size_t j = 0; j < n; j += 64)
 #pragma GCC unroll 4
-        for (int d = 0; d < drives; d++, w += 64)
+        for (int d = 0; d < products; d++, w += 64)
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) {
                 __m256i q = _mm256_loadu_si256((const __m256i *)(x.q + j + 16 * i));
                 a[d] = _mm256_add_epi32(a[d], PAIRS(w + 16 * i, q));
             }
 #pragma GCC unroll 4
-    for (int d = 0; d < drives; d++) _mm256_storeu_si256((__m256i *)sum + d, a[d]);
+    for (int d = 0; d < products; d++) _mm256_storeu_si256((__m256i *)sum + d, a[d]);
 }
 
-#define OWN_INT8
+#define HAS_INT8_KERNELS
+#define MULTIPLY_ADD _mm256_fmadd_pd
+#define SIGN_BITS(v) (uint32_t)_mm256_movemask_ps((__m256)(v))
 #define WIDE 8
 #define NAME surnn_kernels_avx2
 #define LABEL "avx2"

@@ -1,9 +1,11 @@
-/* Any processor: vectors of four, which is NEON on ARM and SSE2 on x86. */
+/* Any processor: vectors of four floats, which are NEON on ARM and SSE2 on x86. */
 #if defined(__GNUC__)
 #define WIDE 4
 #define NAME surnn_kernels_generic
 #if defined(__aarch64__)
 #define LABEL "neon"
+#include <arm_neon.h>
+#define MULTIPLY_ADD(a, b, c) ((dvec)vfmaq_f64(c, a, b))
 #else
 #define LABEL "generic"
 #endif

@@ -1,84 +1,145 @@
 /* Linear maps. */
-#include "internal.h"
+#include "model.h"
 
 #include <math.h>
 #include <string.h>
 
-static void linear_tile(const surnn_model *m, const operation *op, const uint8_t *w, const float *x,
-                        quantised q, float scale, size_t inputs, size_t tile, float *sum) {
-    if (op->p[1] == WEIGHTS_FLOAT32) {
-        m->k->tile(sum, (const float *)(const void *)w, x, inputs, 1, 16);
+/* The vector that a linear map multiplies: the inputs of one group. */
+typedef struct group_input {
+    const float *x;
+    quantised_vector q; /* int8 weights only */
+    float scale;
+} group_input;
+
+/* sum[LINEAR_LANES]: products of one tile. */
+static void multiply_tile(const surnn_model *m, const struct linear *linear, size_t tile,
+                          const group_input *input, float *sum) {
+    const uint8_t *w = linear->weights + tile * linear->tile_bytes;
+    if (linear->weight_type == WEIGHTS_FLOAT32) {
+        m->k->tile(sum, (const float *)(const void *)w, input->x, linear->inputs, 1, LINEAR_LANES);
         return;
     }
-    int32_t whole[16];
-    const float *scales = (const float *)op->data[2] + tile * 16;
-    m->k->tile8(whole, (const int8_t *)w, q, (const int32_t *)op->data[3] + tile * 16,
-                round_up(inputs, 4), 1, 16);
-    for (size_t u = 0; u < 16; u++) sum[u] = (float)whole[u] * (scales[u] * scale);
+    int32_t whole[LINEAR_LANES];
+    const float *scales = linear->scales + tile * LINEAR_LANES;
+    m->k->tile8(whole, (const int8_t *)w, input->q, linear->row_sums + tile * LINEAR_LANES,
+                round_up(linear->inputs, 4), 1, LINEAR_LANES);
+    m->k->dequantise(sum, whole, scales, input->scale, LINEAR_LANES);
 }
 
-/* Of an input most of which is as it was, as a selective layer's output is, only the changes are
- * multiplied and added. Rounding errors of these sums are swept out: at each step one tile, in turn,
- * is computed anew. Returns how many numbers changed, or n + 1 if it is better to begin afresh. */
-static size_t find_changes(const float *x, float *old, size_t n, uint32_t *place, float *change) {
+/* ---------------------------------------------------------------- incremental maps */
+
+/* The output of a selective layer stays mostly unchanged. An incremental map multiplies only the
+ * changes of its input and adds them to its output. Rounding errors do not accumulate: at each time
+ * step one tile, in turn, is computed from scratch. */
+typedef struct incremental_state {
+    uint32_t started;   /* 1 once previous_input and the output are valid */
+    uint32_t next_tile; /* the tile to compute from scratch */
+    float previous_input[]; /* [n] */
+} incremental_state;
+
+/* Lists the changed inputs: indices[count], changes[count]. Returns count, or n + 1 if all products
+ * should be computed from scratch. */
+static size_t find_changes(const float *x, float *previous, size_t n, uint32_t *indices,
+                           float *changes) {
     size_t count = 0;
-    int bad = 0;
+    int overflow = 0;
     for (size_t j = 0; j < n; j++) {
-        change[count] = x[j] - old[j];
-        place[count] = (uint32_t)j;
-        count += x[j] != old[j]; /* NaN too */
-        bad |= !(fabsf(x[j] - old[j]) <= 3.40282347e38f);
+        changes[count] = x[j] - previous[j];
+        indices[count] = (uint32_t)j;
+        count += x[j] != previous[j]; /* true for NaN */
+        overflow |= !(fabsf(x[j] - previous[j]) <= 3.40282347e38f);
     }
-    memcpy(old, x, n * sizeof *x);
-    return bad || count > n / 2 ? n + 1 : count;
+    memcpy(previous, x, n * sizeof *x);
+    return overflow || count > n / 2 ? n + 1 : count;
 }
 
+/* Returns 0 if the whole map has to be computed from scratch. */
 static int add_changes(const surnn_model *m, surnn_stream *s, const operation *op, uint64_t *macs) {
-    uint32_t *own = (uint32_t *)(void *)at(s, op->state); /* begun?, next tile, then the input before */
-    uint32_t *place = (uint32_t *)(void *)at(s, m->scratch), begun = own[0];
-    float *change = (float *)(void *)(place + op->n), *y = numbers(m, s, op->out), sum[16];
-    const float *x = numbers(m, s, op->in), *bias = op->data[1];
-    size_t n = op->n, tiles = ((size_t)op->m + 15) / 16, next = own[1] % tiles;
-    size_t count = find_changes(x, (float *)(void *)(own + 2), n, place, change);
-    own[0] = 1;
-    if (begun != 1 || count > n) return 0;
-    own[1] = (uint32_t)(next + 1);
-    for (size_t tile = 0; tile < tiles; tile++) {
-        const float *w = (const float *)op->data[0] + tile * n * 16;
-        size_t first = tile * 16, lanes = op->m - first < 16 ? op->m - first : 16;
-        if (tile == next) {
-            m->k->tile(sum, w, x, n, 1, 16);
+    const struct linear *linear = &op->as.linear;
+    incremental_state *state = (incremental_state *)(void *)stream_at(s, op->state_offset);
+    uint32_t *indices = (uint32_t *)(void *)scratch_of(m, s);
+    float *changes = (float *)(void *)(indices + op->n), *y = vector_of(m, s, op->out);
+    const float *x = vector_of(m, s, op->in), *bias = linear->bias;
+    size_t n = op->n, refresh = state->next_tile % linear->tiles;
+    size_t count = find_changes(x, state->previous_input, n, indices, changes);
+    uint32_t started = state->started;
+    state->started = 1;
+    if (started != 1 || count > n) return 0;
+    state->next_tile = (uint32_t)(refresh + 1);
+    for (size_t tile = 0; tile < linear->tiles; tile++) {
+        const float *w = (const float *)(const void *)(linear->weights + tile * linear->tile_bytes);
+        size_t first = tile * LINEAR_LANES;
+        size_t lanes = op->m - first < LINEAR_LANES ? op->m - first : LINEAR_LANES;
+        float sum[LINEAR_LANES];
+        if (tile == refresh) {
+            m->k->tile(sum, w, x, n, 1, LINEAR_LANES);
             for (size_t u = 0; u < lanes; u++) y[first + u] = sum[u] + (bias ? bias[first + u] : 0.0f);
         } else {
-            m->k->columns(sum, w, place, change, count);
+            m->k->columns(sum, w, indices, changes, count);
             for (size_t u = 0; u < lanes; u++) y[first + u] += sum[u];
         }
-        *macs += lanes * (tile == next ? n : count);
+        *macs += lanes * (tile == refresh ? n : count);
     }
     return 1;
 }
 
+/* ---------------------------------------------------------------- whole maps */
+
 uint64_t surnn_run_linear(const surnn_model *m, surnn_stream *s, const operation *op) {
+    const struct linear *linear = &op->as.linear;
     uint64_t macs = 0;
-    if (op->p[2] && add_changes(m, s, op, &macs)) return macs;
-    size_t groups = op->p[0], inputs = op->n / groups, outputs = op->m / groups;
-    size_t tiles = (outputs + 15) / 16, padded = round_up(inputs, 64);
-    const float *x = numbers(m, s, op->in), *bias = op->data[1];
-    const uint8_t *w = op->data[0];
-    float *y = numbers(m, s, op->out), sum[16], scale = 0.0f;
-    int16_t *q = (int16_t *)(void *)at(s, m->scratch);
+    if (linear->incremental && add_changes(m, s, op, &macs)) return macs;
+    size_t padded = round_up(linear->inputs, 64), outputs = linear->outputs;
+    const float *bias = linear->bias;
+    float *y = vector_of(m, s, op->out);
+    int16_t *q = (int16_t *)(void *)scratch_of(m, s);
     uint8_t *high = (uint8_t *)(q + padded), *low = high + padded;
-    uint64_t bytes, none;
-    surnn_tile_sizes(16, 1, op->p[1], (uint32_t)inputs, 0, &bytes, &none);
-    for (size_t g = 0; g < groups; g++, x += inputs, y += outputs) {
-        quantised v = {q, high, low};
-        if (op->p[1] == WEIGHTS_INT8) scale = m->k->quantise(x, inputs, padded, q, high, low);
-        for (size_t tile = 0; tile < tiles; tile++, w += bytes) {
-            size_t count = outputs - tile * 16 < 16 ? outputs - tile * 16 : 16;
-            linear_tile(m, op, w, x, v, scale, inputs, g * tiles + tile, sum);
-            for (size_t u = 0; u < count; u++)
-                y[tile * 16 + u] = sum[u] + (bias ? bias[g * outputs + tile * 16 + u] : 0.0f);
+    group_input input = {vector_of(m, s, op->in), {q, high, low}, 0.0f};
+    for (size_t g = 0; g < linear->groups; g++, input.x += linear->inputs, y += outputs) {
+        if (linear->weight_type == WEIGHTS_INT8)
+            input.scale = m->k->quantise(input.x, linear->inputs, padded, q, high, low);
+        for (size_t tile = 0; tile < linear->tiles; tile++) {
+            size_t first = tile * LINEAR_LANES;
+            size_t lanes = outputs - first < LINEAR_LANES ? outputs - first : LINEAR_LANES;
+            float sum[LINEAR_LANES];
+            multiply_tile(m, linear, g * linear->tiles + tile, &input, sum);
+            for (size_t u = 0; u < lanes; u++)
+                y[first + u] = sum[u] + (bias ? bias[g * outputs + first + u] : 0.0f);
         }
     }
     return op->macs;
+}
+
+/* ---------------------------------------------------------------- several streams */
+
+/* Float weights: a tile is multiplied with the inputs of all streams. */
+static void multiply_group(const surnn_model *m, surnn_stream *const *streams, int count,
+                           const operation *op, size_t group) {
+    const struct linear *linear = &op->as.linear;
+    const float *x[TOGETHER], *bias = linear->bias ? linear->bias + group * linear->outputs : NULL;
+    float sums[TOGETHER][LINEAR_LANES], *sum[TOGETHER];
+    for (int i = 0; i < count; i++) {
+        x[i] = vector_of(m, streams[i], op->in) + group * linear->inputs;
+        sum[i] = sums[i];
+    }
+    for (size_t tile = 0; tile < linear->tiles; tile++) {
+        size_t first = tile * LINEAR_LANES, left = linear->outputs - first;
+        size_t lanes = left < LINEAR_LANES ? left : LINEAR_LANES;
+        const uint8_t *w = linear->weights + (group * linear->tiles + tile) * linear->tile_bytes;
+        m->k->tiles(sum, (const float *)(const void *)w, x, linear->inputs, 1, LINEAR_LANES, count);
+        for (int i = 0; i < count; i++) {
+            float *y = vector_of(m, streams[i], op->out) + group * linear->outputs + first;
+            for (size_t u = 0; u < lanes; u++) y[u] = sums[i][u] + (bias ? bias[first + u] : 0.0f);
+        }
+    }
+}
+
+void surnn_run_linear_together(const surnn_model *m, surnn_stream *const *streams, int count,
+                               const operation *op) {
+    const struct linear *linear = &op->as.linear;
+    int alone = linear->incremental || linear->weight_type == WEIGHTS_INT8;
+    for (int i = 0; i < count; i++)
+        streams[i]->macs_done += alone ? surnn_run_linear(m, streams[i], op) : op->macs;
+    for (size_t group = 0; !alone && group < linear->groups; group++)
+        multiply_group(m, streams, count, op, group);
 }

@@ -1,6 +1,7 @@
-/* Runs a model over numbers from standard input: one prediction a line to standard output. */
+/* surnn-run: runs a model over the numbers of standard input, and prints one prediction per line. */
 #include "surnn.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,55 +18,77 @@ extern const size_t surnn_model_size;
 static int usage(FILE *to, const char *name) {
     fprintf(to,
             "usage: %s [--work]" MODEL_ARGUMENT " < input > output\n\n"
-            "Reads frames (numbers between blanks or line ends, as many as the model takes for each)\n"
-            "or tokens, and writes the prediction after each step as a line of numbers.\n\n"
-            "  --work  at the end, print to standard error how much work was skipped\n",
+            "Reads frames or tokens as numbers separated by spaces or newlines, and writes the\n"
+            "prediction after each time step as one line of numbers.\n\n"
+            "  --work  finally print to standard error how much work was skipped\n",
             name);
     return to == stderr ? 2 : 0;
 }
 
-static int complain(surnn_status status, const char *about) {
-    fprintf(stderr, "error: %s: %s\n", about, surnn_message(status));
+static int print_error(surnn_status status, const char *context) {
+    fprintf(stderr, "error: %s: %s\n", context, surnn_message(status));
     return 1;
 }
 
-/* 1: read; 0: the input is over; -1: not a number. */
+enum { LONGEST_NUMBER = 4000 }; /* characters; the exact value of a double has at most 1077 */
+
+/* Reads up to the next space. Returns the length, 0 at the end of the input, -1 for an error. */
+static int read_word(char *word, int room) {
+    int c = getchar(), length = 0;
+    while (isspace(c)) c = getchar();
+    for (; c != EOF && !isspace(c); c = getchar()) {
+        if (length < room - 1) word[length] = (char)c;
+        length++;
+    }
+    word[length < room ? length : room - 1] = 0;
+    if (ferror(stdin)) {
+        fprintf(stderr, "error: the input cannot be read: %s\n", strerror(errno));
+        return -1;
+    }
+    if (length < room) return length;
+    fprintf(stderr, "error: the input has a number of more than %d characters: %.40s...\n", room - 1,
+            word);
+    return -1;
+}
+
+/* Returns 1 for a number, 0 at the end of the input, -1 for anything else. */
 static int read_number(double *value) {
-    char text[64], *end;
-    if (scanf("%63s", text) != 1) return 0;
-    errno = 0;
-    *value = strtod(text, &end);
-    if (end != text && !*end) return 1;
-    fprintf(stderr, "error: the input has %s where a number was expected\n", text);
+    char word[LONGEST_NUMBER + 1], *end;
+    int length = read_word(word, sizeof word);
+    if (length <= 0) return length;
+    *value = strtod(word, &end);
+    if (!*end) return 1;
+    fprintf(stderr, "error: the input has %.80s where a number was expected\n", word);
     return -1;
 }
 
 static int run(const surnn_model *model, surnn_stream *stream, float *frame, float *out) {
     surnn_info info;
     surnn_describe(model, &info);
-    size_t wanted = info.takes_tokens ? 1 : info.input_size, got = 0;
+    size_t frame_size = info.takes_tokens ? 1 : info.input_size, count = 0;
     double value;
     int state;
     while ((state = read_number(&value)) == 1) {
         surnn_status status;
-        frame[got++] = (float)value;
-        if (got < wanted) continue;
-        got = 0;
+        frame[count++] = (float)value;
+        if (count < frame_size) continue;
+        count = 0;
         if (!info.takes_tokens) {
             status = surnn_step(model, stream, frame, out);
         } else if (value >= 0 && value < info.input_size && value == (double)(uint32_t)value) {
             status = surnn_step_token(model, stream, (uint32_t)value, out);
         } else {
-            fprintf(stderr, "error: %g is no token; they are 0 to %u\n", value, info.input_size - 1);
+            fprintf(stderr, "error: %g is not a token; tokens are 0 to %u\n", value,
+                    info.input_size - 1);
             return 1;
         }
-        if (status != SURNN_OK) return complain(status, "step");
+        if (status != SURNN_OK) return print_error(status, "step");
         for (uint32_t i = 0; i < info.output_size; i++) printf(i ? " %.9g" : "%.9g", out[i]);
         putchar('\n');
-        if (fflush(stdout) != 0) return 1; /* a stream is read as it goes */
+        if (fflush(stdout) != 0) return 1; /* the reader may be waiting */
     }
-    if (state == 0 && got) {
-        fprintf(stderr, "error: the last frame has %zu of %zu numbers\n", got, wanted);
+    if (state == 0 && count) {
+        fprintf(stderr, "error: the last frame has %zu of %zu numbers\n", count, frame_size);
         return 1;
     }
     return state == 0 ? 0 : 1;
@@ -93,13 +116,13 @@ int main(int argc, char **argv) {
     if (!path) return usage(stderr, argv[0]);
     status = surnn_load(path, &model);
 #endif
-    if (status != SURNN_OK) return complain(status, path);
+    if (status != SURNN_OK) return print_error(status, path);
     surnn_describe(model, &info);
     float *frame = malloc(info.input_size * sizeof *frame);
     float *out = malloc(info.output_size * sizeof *out);
     int result = 1;
     status = frame && out ? surnn_stream_new(model, &stream) : SURNN_MEMORY;
-    if (status != SURNN_OK) complain(status, path);
+    if (status != SURNN_OK) print_error(status, path);
     else result = run(model, stream, frame, out);
     if (result == 0 && show_work) {
         surnn_work_done(model, stream, &work);

@@ -1,39 +1,36 @@
-/* Models: a file in memory, checked as a whole; and memory for streams. */
-#define _POSIX_C_SOURCE 200809L
+/* Decoding of models. */
 #include "read.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if defined(__unix__) || defined(__APPLE__)
-#define HAS_MMAP 1
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#endif
 
 const char *surnn_message(surnn_status status) {
     switch (status) {
     case SURNN_OK: return "no error";
-    case SURNN_ARGUMENT: return "an argument is NULL, out of range, or of the wrong kind (tokens or frames)";
+    case SURNN_ARGUMENT:
+        return "an argument is NULL, out of range, or of the wrong kind (tokens or frames)";
     case SURNN_FILE: return "the file cannot be opened or read";
     case SURNN_MAGIC: return "this is not a surnn engine file; make one with surnn.export.to_engine";
-    case SURNN_VERSION: return "the file is of another version of the format; export the model again";
-    case SURNN_TRUNCATED: return "the file is not as long as its header says: it was cut off or added to";
-    case SURNN_CHECKSUM: return "the file is damaged: its checksum is another; copy or export it again";
+    case SURNN_VERSION: return "the file has another version of the format; export the model again";
+    case SURNN_TRUNCATED:
+        return "the file's length differs from its header: it was cut off or added to";
+    case SURNN_CHECKSUM: return "the file is damaged: its checksum is wrong; copy or export it again";
     case SURNN_FORMAT: return "the file's contents contradict each other; export the model again";
     case SURNN_ALIGNMENT: return "memory for the engine must begin at a multiple of 64 bytes";
     case SURNN_MEMORY: return "not enough memory";
     case SURNN_HOST: return "the engine needs a little-endian machine";
-    case SURNN_STATE: return "the saved stream is of another model, or damaged";
+    case SURNN_STATE: return "the saved stream belongs to another model, or is damaged";
+    case SURNN_CLOCK: return "the clock counts from 0 to 2^50 time steps, and cannot pass either end";
+    case SURNN_BUSY: return "another thread is using this stream; give each thread its own";
+    case SURNN_LIMIT:
+        return "a stream of this model needs more memory than its file's size justifies; if you "
+               "trust the file, allow more (max_memory)";
     }
     return "unknown status";
 }
 
 /* CRC-32 as in zlib and PNG, eight bytes at a time. */
-static uint32_t crc32_of(const uint8_t *p, size_t n) {
+static uint32_t crc32(const uint8_t *p, size_t n) {
     uint32_t table[8][256], crc = 0xffffffffu;
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t c = i;
@@ -53,230 +50,161 @@ static uint32_t crc32_of(const uint8_t *p, size_t n) {
     return ~crc;
 }
 
-/* ---------------------------------------------------------------- whole files */
+/* ---------------------------------------------------------------- decoding */
 
 static surnn_status check_header(const uint8_t *bytes, size_t size) {
     const uint16_t one = 1;
     if (*(const uint8_t *)&one != 1) return SURNN_HOST;
     if (size < 8 || memcmp(bytes, "SURNN\r\n\x1a", 8) != 0) return SURNN_MAGIC;
-    if (size < 12 || u32_at(bytes + 8) != FORMAT_VERSION) return size < 12 ? SURNN_TRUNCATED : SURNN_VERSION;
+    if (size < 12) return SURNN_TRUNCATED;
+    if (u32_at(bytes + 8) != FORMAT_VERSION) return SURNN_VERSION;
     if (size < HEADER_SIZE || u64_at(bytes + 16) != size) return SURNN_TRUNCATED;
-    if (u32_at(bytes + 12) != crc32_of(bytes + 16, size - 16)) return SURNN_CHECKSUM;
-    if (u32_at(bytes + 24) > MOST_OPERATIONS || u32_at(bytes + 28) > MOST_OPERATIONS ||
-        u32_at(bytes + 32) > MOST_OPERATIONS || !u32_at(bytes + 28))
+    if (u32_at(bytes + 12) != crc32(bytes + 16, size - 16)) return SURNN_CHECKSUM;
+    if (u32_at(bytes + 24) > MAX_OPERATIONS || u32_at(bytes + 28) > MAX_OPERATIONS ||
+        u32_at(bytes + 32) > MAX_OPERATIONS || !u32_at(bytes + 28))
+        return SURNN_FORMAT;
+    /* Records and sizes lie in the file, and an operation writes at most one set of gates. */
+    if (u32_at(bytes + 24) > size / RECORD_SIZE || u32_at(bytes + 28) > size / 4 ||
+        u32_at(bytes + 32) > u32_at(bytes + 24))
         return SURNN_FORMAT;
     return SURNN_OK;
 }
 
-static size_t room_for(const uint8_t *bytes) {
+/* Bytes of memory that a model needs. */
+static size_t model_size(const uint8_t *bytes) {
     size_t operations = u32_at(bytes + 24), vectors = (size_t)u32_at(bytes + 28) + u32_at(bytes + 32);
     return round_up(sizeof(surnn_model), ALIGNMENT) +
            round_up(operations * sizeof(operation), ALIGNMENT) + vectors * sizeof(vector_place);
 }
 
-static int read_buffers(surnn_model *m) {
-    const uint8_t *sizes = surnn_array(m, u64_at(m->bytes + 56), m->buffers, 4);
+static int read_vectors(surnn_model *m) {
+    const uint8_t *sizes = surnn_array(m, u64_at(m->bytes + 56), m->vector_count, 4);
     if (!sizes) return 0;
-    for (uint32_t i = 0; i < m->buffers; i++) {
-        m->buffer[i].size = u32_at(sizes + 4 * (size_t)i);
-        if (!m->buffer[i].size || m->buffer[i].size > MOST_NUMBERS) return 0;
+    for (uint32_t i = 0; i < m->vector_count; i++) {
+        m->vectors[i].size = u32_at(sizes + 4 * (size_t)i);
+        if (!m->vectors[i].size || m->vectors[i].size > MAX_LENGTH) return 0;
     }
-    return m->output < m->buffers && m->input_size &&
-           m->buffer[0].size == (m->takes_tokens ? 1 : m->input_size);
+    return m->output < m->vector_count && m->input_size &&
+           m->vectors[0].size == (m->takes_tokens ? 1 : m->input_size);
 }
 
-/* A place in the stream for `bytes` more. */
-static uint64_t lay_out(surnn_model *m, uint64_t bytes) {
-    uint64_t offset = m->stream_size;
-    m->stream_size = plus(offset, plus(bytes, ALIGNMENT - 1)) / ALIGNMENT * ALIGNMENT;
+/* Append `bytes` to a layout, and return their offset. */
+static uint64_t reserve(uint64_t *layout, uint64_t bytes) {
+    uint64_t offset = *layout;
+    *layout = plus(offset, plus(bytes, ALIGNMENT - 1)) / ALIGNMENT * ALIGNMENT;
     return offset;
 }
 
-static surnn_status read_model(surnn_model *m) {
-    const uint8_t *records = surnn_array(m, u64_at(m->bytes + 48), m->operations, RECORD_SIZE);
-    if (!records || m->takes_tokens > 1 || !read_buffers(m)) return SURNN_FORMAT;
-    m->stream_size = round_up(sizeof(surnn_stream), ALIGNMENT);
-    m->seen = lay_out(m, (uint64_t)m->operations * 16);
-    for (uint32_t i = 0; i < m->operations; i++) {
-        uint64_t own = 0, scratch = 0;
-        operation *op = &m->op[i];
-        if (!surnn_read_operation(m, op, records + (size_t)i * RECORD_SIZE, &own, &scratch))
-            return SURNN_FORMAT;
-        if (own) op->state = lay_out(m, own);
-        if (scratch > m->scratch_size) m->scratch_size = scratch;
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static int read_operations(surnn_model *m) {
+    const uint8_t *records = surnn_array(m, u64_at(m->bytes + 48), m->operation_count, RECORD_SIZE);
+    if (!records) return 0;
+    for (uint32_t i = 0; i < m->operation_count; i++) {
+        operation *op = &m->operations[i];
+        if (!surnn_read_operation(m, op, records + (size_t)i * RECORD_SIZE)) return 0;
+        if (op->state_size) op->state_offset = reserve(&m->state_size, op->state_size);
+        m->scratch_size = larger(m->scratch_size, op->scratch_size);
+        m->shared_scratch_size = larger(m->shared_scratch_size, op->shared_scratch_size);
         m->macs += op->macs;
     }
-    if (!surnn_is_written(m, m->output)) return SURNN_FORMAT;
-    m->versions = lay_out(m, (uint64_t)m->buffers * 8);
-    for (uint32_t i = 0; i < m->buffers; i++)
-        m->buffer[i].offset = lay_out(m, (uint64_t)m->buffer[i].size * 4);
-    for (uint32_t i = 0; i < m->gates; i++)
-        m->gate[i].offset = lay_out(m, (uint64_t)words_of(m->gate[i].size) * 8);
-    m->saved_size = m->stream_size;
-    m->frame_size = m->stream_size - m->versions;
-    m->scratch = lay_out(m, m->scratch_size);
-    m->more_frames = lay_out(m, times(CHUNK - 1, m->frame_size));
-    return m->stream_size > MOST_STREAM ? SURNN_FORMAT : SURNN_OK;
+    return surnn_is_written(m, m->output);
 }
 
-surnn_status surnn_place(void *memory, size_t *room, const void *bytes, size_t size,
-                         surnn_model **model) {
+/* The order is that of the comment at struct surnn_stream. */
+static surnn_status read_model(surnn_model *m, uint64_t max_memory) {
+    if (m->takes_tokens > 1 || !read_vectors(m)) return SURNN_FORMAT;
+    m->state_size = round_up(sizeof(surnn_stream), ALIGNMENT);
+    m->inputs_seen = reserve(&m->state_size, (uint64_t)m->operation_count * 16);
+    if (!read_operations(m)) return SURNN_FORMAT;
+    m->versions = reserve(&m->state_size, (uint64_t)m->vector_count * 8);
+    for (uint32_t i = 0; i < m->vector_count; i++)
+        m->vectors[i].offset = reserve(&m->state_size, (uint64_t)m->vectors[i].size * 4);
+    for (uint32_t i = 0; i < m->gate_set_count; i++)
+        m->gate_sets[i].offset = reserve(&m->state_size, (uint64_t)words_of(m->gate_sets[i].size) * 8);
+    m->frame_size = m->state_size - m->versions;
+    reserve(&m->scratch, times(CHUNK - 1, m->frame_size)); /* the later frames */
+    m->own_workspace = m->shared_workspace = m->scratch;
+    reserve(&m->own_workspace, m->scratch_size);
+    reserve(&m->shared_workspace, larger(m->scratch_size, m->shared_scratch_size));
+    reserve(&m->shared_workspace, WORKSPACE_HEAD);
+    return plus(m->state_size, larger(m->own_workspace, m->shared_workspace)) > max_memory
+               ? SURNN_LIMIT
+               : SURNN_OK;
+}
+
+static uint64_t memory_limit(size_t file_size) {
+    uint64_t limit = plus(MEMORY_OF_ANY_FILE, times(file_size, MEMORY_PER_FILE_BYTE));
+    return limit < MAX_MEMORY ? limit : MAX_MEMORY;
+}
+
+static surnn_status place(void *memory, size_t *room, const void *bytes, size_t size,
+                          uint64_t max_memory, surnn_model **model) {
     surnn_status status;
-    const uint8_t *b = bytes;
+    const uint8_t *header = bytes;
     if (model) *model = NULL;
     if (!room || !bytes || !model) return SURNN_ARGUMENT;
     if ((uintptr_t)bytes % ALIGNMENT || (uintptr_t)memory % ALIGNMENT) return SURNN_ALIGNMENT;
-    if ((status = check_header(b, size)) != SURNN_OK) return status;
-    size_t needed = room_for(b);
+    if ((status = check_header(header, size)) != SURNN_OK) return status;
+    size_t needed = model_size(header);
     if (!memory || *room < needed) {
         *room = needed;
         return SURNN_MEMORY;
     }
     surnn_model *m = memory;
     memset(memory, 0, needed);
-    m->bytes = b, m->size = size, m->k = surnn_choose_kernels();
-    m->checksum = u32_at(b + 12), m->operations = u32_at(b + 24), m->buffers = u32_at(b + 28);
-    m->gates = u32_at(b + 32), m->takes_tokens = u32_at(b + 36), m->input_size = u32_at(b + 40);
-    m->output = u32_at(b + 44);
+    m->bytes = bytes, m->size = size, m->k = surnn_choose_kernels();
+    m->checksum = u32_at(header + 12);
+    m->operation_count = u32_at(header + 24);
+    m->vector_count = u32_at(header + 28);
+    m->gate_set_count = u32_at(header + 32);
+    m->takes_tokens = u32_at(header + 36);
+    m->input_size = u32_at(header + 40);
+    m->output = u32_at(header + 44);
     uint8_t *next = (uint8_t *)memory + round_up(sizeof *m, ALIGNMENT);
-    m->op = (operation *)(void *)next;
-    m->buffer = (vector_place *)(void *)(next + round_up(m->operations * sizeof(operation), ALIGNMENT));
-    m->gate = m->buffer + m->buffers;
-    status = read_model(m);
+    m->operations = (operation *)(void *)next;
+    next += round_up(m->operation_count * sizeof(operation), ALIGNMENT);
+    m->vectors = (vector_place *)(void *)next;
+    m->gate_sets = m->vectors + m->vector_count;
+    status = read_model(m, max_memory ? max_memory : memory_limit(size));
     if (status == SURNN_OK) *model = m;
     return status;
 }
 
-/* Memory that begins at a multiple of 64 bytes; the pointer for free() lies just before it. */
-static void *aligned_alloc64(size_t size) {
-    size_t extra = ALIGNMENT + sizeof(void *);
-    uint8_t *whole = size > SIZE_MAX - extra ? NULL : malloc(size + extra);
-    if (!whole) return NULL;
-    uint8_t *begin = whole + extra;
-    begin -= (uintptr_t)begin % ALIGNMENT;
-    memcpy(begin - sizeof(void *), &whole, sizeof(void *));
-    return begin;
+surnn_status surnn_place(void *memory, size_t *room, const void *bytes, size_t size,
+                         surnn_model **model) {
+    return place(memory, room, bytes, size, 0, model);
 }
 
-static void aligned_free64(void *begin) {
-    void *whole;
-    if (!begin) return;
-    memcpy(&whole, (uint8_t *)begin - sizeof(void *), sizeof(void *));
-    free(whole);
-}
-
-surnn_status surnn_open(const void *bytes, size_t size, surnn_model **model) {
+surnn_status surnn_open_with(const void *bytes, size_t size, const surnn_options *options,
+                             surnn_model **model) {
+    uint64_t max_memory = options ? options->max_memory : 0;
     size_t room = 0;
-    surnn_status status = surnn_place(NULL, &room, bytes, size, model);
+    surnn_status status = place(NULL, &room, bytes, size, max_memory, model);
     if (status != SURNN_MEMORY) return status;
-    void *memory = aligned_alloc64(room);
+    void *memory = surnn_allocate(room);
     if (!memory) return SURNN_MEMORY;
-    status = surnn_place(memory, &room, bytes, size, model);
+    status = place(memory, &room, bytes, size, max_memory, model);
     if (status != SURNN_OK) {
-        aligned_free64(memory);
+        surnn_release(memory);
         return status;
     }
     (*model)->owned = 1;
     return SURNN_OK;
 }
 
-#ifdef HAS_MMAP
-static surnn_status take_file(const char *path, void **bytes, size_t *size) {
-    struct stat about;
-    int file = open(path, O_RDONLY);
-    if (file < 0) return SURNN_FILE;
-    if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) {
-        close(file);
-        return SURNN_FILE;
-    }
-    if (about.st_size < 8) {
-        close(file);
-        return SURNN_MAGIC;
-    }
-    *size = (size_t)about.st_size;
-    *bytes = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, file, 0);
-    close(file);
-    return *bytes == MAP_FAILED ? SURNN_MEMORY : SURNN_OK;
-}
-static void give_file_back(void *bytes, size_t size) { munmap(bytes, size); }
-#else
-static surnn_status take_file(const char *path, void **bytes, size_t *size) {
-    FILE *file = fopen(path, "rb");
-    long length;
-    if (!file) return SURNN_FILE;
-    if (fseek(file, 0, SEEK_END) || (length = ftell(file)) < 0 || fseek(file, 0, SEEK_SET)) {
-        fclose(file);
-        return SURNN_FILE;
-    }
-    *size = (size_t)length;
-    *bytes = aligned_alloc64(*size);
-    size_t got = *bytes ? fread(*bytes, 1, *size, file) : 0;
-    fclose(file);
-    if (*bytes && got == *size) return SURNN_OK;
-    surnn_status status = *bytes ? SURNN_FILE : SURNN_MEMORY;
-    aligned_free64(*bytes);
-    return status;
-}
-static void give_file_back(void *bytes, size_t size) {
-    (void)size;
-    aligned_free64(bytes);
-}
-#endif
-
-surnn_status surnn_load(const char *path, surnn_model **model) {
-    void *bytes;
-    size_t size;
-    if (model) *model = NULL;
-    if (!path || !model) return SURNN_ARGUMENT;
-    surnn_status status = take_file(path, &bytes, &size);
-    if (status != SURNN_OK) return status;
-    status = surnn_open(bytes, size, model);
-    if (status != SURNN_OK) {
-        give_file_back(bytes, size);
-        return status;
-    }
-    (*model)->mapped = bytes;
-    return SURNN_OK;
-}
-
-void surnn_free(surnn_model *model) {
-    if (!model || !model->owned) return;
-    if (model->mapped) give_file_back(model->mapped, model->size);
-    aligned_free64(model);
+surnn_status surnn_open(const void *bytes, size_t size, surnn_model **model) {
+    return surnn_open_with(bytes, size, NULL, model);
 }
 
 void surnn_describe(const surnn_model *m, surnn_info *info) {
     info->takes_tokens = m->takes_tokens;
     info->input_size = m->input_size;
-    info->output_size = m->buffer[m->output].size;
+    info->output_size = m->vectors[m->output].size;
     info->layers = m->layers;
-    info->stream_size = m->stream_size;
-    info->saved_size = m->saved_size;
+    info->stream_size = m->state_size + m->own_workspace;
+    info->saved_size = info->state_size = m->state_size;
+    info->workspace_size = m->shared_workspace;
     info->macs_per_step = m->macs;
     info->simd = m->k->name;
 }
-
-/* ---------------------------------------------------------------- memory of streams */
-
-surnn_status surnn_stream_place(const surnn_model *model, void *memory, size_t room,
-                                surnn_stream **stream) {
-    if (!model || !memory || !stream) return SURNN_ARGUMENT;
-    if ((uintptr_t)memory % ALIGNMENT) return SURNN_ALIGNMENT;
-    if (room < model->stream_size) return SURNN_MEMORY;
-    *stream = memory;
-    memset(memory, 0, (size_t)model->stream_size);
-    (*stream)->magic = STREAM_MAGIC;
-    (*stream)->checksum = model->checksum;
-    (*stream)->size = model->stream_size;
-    return SURNN_OK;
-}
-
-surnn_status surnn_stream_new(const surnn_model *model, surnn_stream **stream) {
-    if (!model || !stream) return SURNN_ARGUMENT;
-    *stream = NULL;
-    void *memory = aligned_alloc64((size_t)model->stream_size);
-    if (!memory) return SURNN_MEMORY;
-    return surnn_stream_place(model, memory, (size_t)model->stream_size, stream);
-}
-
-void surnn_stream_free(surnn_stream *stream) { aligned_free64(stream); }

@@ -1,141 +1,15 @@
-/* Streams: a step is the model's operations, one after another. What reads only vectors that did not
- * change since it last ran is not run again. */
-#include "internal.h"
+/* Streams: the steps of a model, the clock, and saved state. */
+#include "model.h"
 
-#include <math.h>
 #include <string.h>
 
-static void embed(const surnn_model *m, surnn_stream *s, const operation *op) {
-    const float *table = op->data[0];
-    uint32_t token;
-    memcpy(&token, numbers(m, s, op->in), sizeof token);
-    memcpy(numbers(m, s, op->out), table + (size_t)token * op->m, (size_t)op->m * 4);
-}
-
-static void affine(float *y, const float *x, const float *scale, const float *shift, size_t n) {
-    for (size_t i = 0; i < n; i++) y[i] = x[i] * scale[i] + shift[i];
-}
-
-/* Running mean; summed in double, since a stream may be endless. */
-static void mean(surnn_stream *s, const operation *op, float *y, const float *x) {
-    double *sum = (double *)(void *)at(s, op->state);
-    uint64_t *steps = (uint64_t *)(void *)(sum + op->n);
-    double share = 1.0 / (double)++*steps;
-    for (uint32_t i = 0; i < op->n; i++) {
-        sum[i] += x[i];
-        y[i] = (float)(sum[i] * share);
-    }
-}
-
-static void leak(surnn_stream *s, const operation *op, float *y, const float *x) {
-    const float *decay = op->data[0];
-    float *memory = (float *)(void *)at(s, op->state);
-    for (uint32_t i = 0; i < op->n; i++)
-        y[i] = memory[i] = (1.0f - decay[i]) * x[i] + decay[i] * memory[i];
-}
-
-/* Its own part of a stream: a count of steps, then the inputs before this one, the oldest first. */
-static void convolve(surnn_stream *s, const operation *op, float *y, const float *x) {
-    const float *tap = op->data[0];
-    float *before = (float *)(void *)(at(s, op->state) + 8);
-    size_t n = op->n, kept = op->p[0] - 1;
-    for (size_t i = 0; i < n; i++) y[i] = tap[kept * n + i] * x[i];
-    for (size_t k = 0; k < kept; k++)
-        for (size_t i = 0; i < n; i++) y[i] += tap[k * n + i] * before[k * n + i];
-    if (!kept) return;
-    memmove(before, before + n, (kept - 1) * n * sizeof *before);
-    memcpy(before + (kept - 1) * n, x, n * sizeof *before);
-}
-
-/* An input that is the same as before does not leave a convolution's output so, but one that has been
- * the same for all the steps that this sum and the last are of does. */
-static int sums_the_same(surnn_stream *s, const operation *op, int same) {
-    uint64_t *alike = (uint64_t *)(void *)at(s, op->state), taps = op->p[0];
-    *alike = !same ? 0 : *alike < taps ? *alike + 1 : taps; /* steps before this one */
-    return *alike == taps;
-}
-
-/* What gates read: NaN as 0 (it keeps them closed anyway), infinity as the largest number. */
-static void clean(float *y, const float *x, size_t n) {
-    const float most = 3.40282347e38f;
-    for (size_t i = 0; i < n; i++) {
-        float v = x[i];
-        y[i] = isnan(v) ? 0.0f : v > most ? most : v < -most ? -most : v;
-    }
-}
-
-static void run_plain(const surnn_model *m, surnn_stream *s, const operation *op) {
-    const float *x = numbers(m, s, op->in);
-    float *y = numbers(m, s, op->out), eps;
-    switch (op->kind) {
-    case OP_EMBED: embed(m, s, op); break;
-    case OP_LINEAR: s->done += surnn_run_linear(m, s, op); break;
-    case OP_NORM:
-        memcpy(&eps, &op->p[1], 4);
-        m->k->norm(y, x, op->data[0], op->data[1], op->n, eps, op->p[0] != 0);
-        break;
-    case OP_AFFINE: affine(y, x, op->data[0], op->data[1], op->n); break;
-    case OP_GELU: m->k->gelu(y, x, op->n); break;
-    case OP_GLU: m->k->glu(y, x, x + op->m, op->m, (int)op->p[0]); break;
-    case OP_ADD: {
-        const float *x2 = numbers(m, s, op->in2);
-        for (uint32_t i = 0; i < op->m; i++) y[i] = x[i] + x2[i];
-        break;
-    }
-    case OP_MEAN: mean(s, op, y, x); break;
-    case OP_LEAK: leak(s, op, y, x); break;
-    case OP_CLEAN: clean(y, x, op->n); break;
-    case OP_CONVOLVE:
-        convolve(s, op, y, x);
-        s->done += op->macs;
-        break;
-    default: break;
-    }
-}
-
-/* At all frames but the first, what is written has a place of its own: put there what was before. */
-static void carry(const surnn_model *m, surnn_stream *s, uint32_t buffer) {
-    if (s->frame)
-        memcpy(numbers(m, s, buffer), numbers_at(m, s, buffer, s->frame - 1),
-               (size_t)m->buffer[buffer].size * 4);
-}
-
-static uint64_t version_before(const surnn_model *m, surnn_stream *s, uint32_t buffer) {
-    return versions_at(m, s, s->frame ? s->frame - 1 : 0)[buffer];
-}
-
-void surnn_run_operation(const surnn_model *m, surnn_stream *s, uint32_t index) {
-    uint64_t *version = versions_at(m, s, s->frame);
-    uint64_t *seen = (uint64_t *)(void *)at(s, m->seen) + 2 * (size_t)index;
-    const operation *op = &m->op[index];
-    if (is_gate(op->kind)) {
-        surnn_run_gate(m, s, op);
-        return;
-    }
-    uint64_t before = version_before(m, s, op->out), second = 0;
-    int changed = 1;
-    if (op->kind == OP_RECURRENT) {
-        carry(m, s, op->out);
-        /* Version 0 has never been seen: the first step's output is new, whatever it is. */
-        changed = surnn_run_recurrent(m, s, op) || !before;
-    } else {
-        if (op->kind == OP_ADD) second = version[op->in2];
-        int same = seen[0] == version[op->in] && seen[1] == second;
-        changed = !same || op->kind == OP_MEAN || op->kind == OP_LEAK;
-        if (op->kind == OP_CONVOLVE) changed = !sums_the_same(s, op, same);
-        if (!changed || (op->kind == OP_LINEAR && op->p[2])) carry(m, s, op->out);
-        if (changed) run_plain(m, s, op);
-        seen[0] = version[op->in], seen[1] = second;
-    }
-    version[op->out] = before + (changed != 0);
-}
-
-/* Each operation for all frames before the next one: its weights are still in the cache then. */
+/* Runs each operation for all frames before the next one, while its weights are in the cache. */
 static void run_operations(const surnn_model *m, surnn_stream *s, uint32_t frames) {
     const int64_t t = s->t;
     s->frames = frames;
-    for (uint32_t i = 0; i < m->operations; i++) {
-        if (frames > 1 && m->op[i].kind == OP_RECURRENT) surnn_project(m, s, &m->op[i], frames);
+    for (uint32_t i = 0; i < m->operation_count; i++) {
+        const operation *op = &m->operations[i];
+        if (frames > 1 && op->kind == OP_RECURRENT) surnn_project_inputs(m, s, op, frames);
         for (s->frame = 0; s->frame < frames; s->frame++) {
             s->t = t + s->frame;
             surnn_run_operation(m, s, i);
@@ -144,65 +18,89 @@ static void run_operations(const surnn_model *m, surnn_stream *s, uint32_t frame
     }
     s->frames = 0;
     s->t = t + frames, s->steps += frames;
-    s->all += frames * m->macs;
+    s->macs_all += frames * m->macs;
 }
 
-static surnn_status check(const surnn_model *m, const surnn_stream *s) {
-    if (!m || !s) return SURNN_ARGUMENT;
-    if (s->magic != STREAM_MAGIC || s->checksum != m->checksum || s->size != m->stream_size)
-        return SURNN_STATE;
-    return SURNN_OK;
+/* An input equal to the one before keeps its version. */
+void surnn_set_input(const surnn_model *m, surnn_stream *s, const void *input) {
+    size_t size = (size_t)m->vectors[0].size * 4;
+    uint32_t previous = s->frame ? s->frame - 1 : 0;
+    uint64_t version = versions_at(m, s, previous)[0];
+    int same = version && memcmp(vector_at(m, s, 0, previous), input, size) == 0;
+    memcpy(vector_of(m, s, 0), input, size);
+    versions_at(m, s, s->frame)[0] = version + !same;
 }
 
-static void take_in(const surnn_model *m, surnn_stream *s, const void *input, size_t size) {
-    const float *x = numbers_at(m, s, 0, s->frame ? s->frame - 1 : 0);
-    uint64_t before = version_before(m, s, 0);
-    int same = before && memcmp(x, input, size) == 0;
-    memcpy(numbers(m, s, 0), input, size);
-    versions_at(m, s, s->frame)[0] = before + !same;
-}
-
-void surnn_take_frame(const surnn_model *m, surnn_stream *s, const float *frame) {
-    take_in(m, s, frame, (size_t)m->input_size * 4);
-}
-
-/* inputs[steps] of `size` bytes each, a chunk at a time. What a frame has for itself is, between
- * calls, that of the last one. */
-static void run_all(const surnn_model *m, surnn_stream *s, const void *inputs, size_t size,
-                    size_t steps, float *out) {
+/* inputs[steps] of `size` bytes each, a chunk at a time. Between calls, frame 0 of the stream holds
+ * the last frame of the chunk. */
+static void run_steps(const surnn_model *m, surnn_stream *s, const void *inputs, size_t size,
+                      size_t steps, float *out) {
     const uint8_t *input = inputs;
-    size_t wide = m->buffer[m->output].size;
+    size_t output_size = m->vectors[m->output].size;
     while (steps) {
         uint32_t frames = steps < CHUNK ? (uint32_t)steps : CHUNK;
-        for (s->frame = 0; s->frame < frames; s->frame++, input += size) take_in(m, s, input, size);
+        for (s->frame = 0; s->frame < frames; s->frame++, input += size)
+            surnn_set_input(m, s, input);
         s->frame = 0;
         run_operations(m, s, frames);
-        for (uint32_t j = 0; j < frames; j++, out += wide)
-            memcpy(out, numbers_at(m, s, m->output, j), wide * sizeof *out);
+        for (uint32_t j = 0; j < frames; j++, out += output_size)
+            memcpy(out, vector_at(m, s, m->output, j), output_size * sizeof *out);
         if (frames > 1)
-            memcpy(at(s, m->versions), versions_at(m, s, frames - 1), (size_t)m->frame_size);
+            memcpy(stream_at(s, m->versions), versions_at(m, s, frames - 1), (size_t)m->frame_size);
         steps -= frames;
     }
 }
 
+/* inputs: frames, or tokens if the model takes them. */
+static surnn_status run(const surnn_model *m, surnn_workspace *workspace, surnn_stream *s,
+                        const void *inputs, size_t steps, float *out) {
+    surnn_status status = surnn_enter(m, s, workspace);
+    if (status != SURNN_OK) return status;
+    if (!s->workspace) status = SURNN_ARGUMENT;
+    else if (steps > (uint64_t)(SURNN_MAX_CLOCK - s->t)) status = SURNN_CLOCK;
+    else run_steps(m, s, inputs, (size_t)m->vectors[0].size * 4, steps, out);
+    surnn_leave(s);
+    return status;
+}
+
+static surnn_status check_tokens(const surnn_model *m, const uint32_t *tokens, size_t steps) {
+    for (size_t i = 0; i < steps; i++)
+        if (tokens[i] >= m->input_size) return SURNN_ARGUMENT;
+    return SURNN_OK;
+}
+
 surnn_status surnn_run(const surnn_model *m, surnn_stream *s, const float *frames, size_t steps,
                        float *out) {
-    surnn_status status = check(m, s);
-    if (status != SURNN_OK) return status;
-    if (!frames || !out || m->takes_tokens) return SURNN_ARGUMENT;
-    run_all(m, s, frames, (size_t)m->input_size * 4, steps, out);
-    return SURNN_OK;
+    if (!m || !frames || !out || m->takes_tokens) return SURNN_ARGUMENT;
+    return run(m, NULL, s, frames, steps, out);
 }
 
 surnn_status surnn_run_tokens(const surnn_model *m, surnn_stream *s, const uint32_t *tokens,
                               size_t steps, float *out) {
-    surnn_status status = check(m, s);
+    if (!m || !tokens || !out || !m->takes_tokens) return SURNN_ARGUMENT;
+    surnn_status status = check_tokens(m, tokens, steps);
+    return status == SURNN_OK ? run(m, NULL, s, tokens, steps, out) : status;
+}
+
+surnn_status surnn_run_in(const surnn_model *m, surnn_workspace *workspace, surnn_stream *s,
+                          const float *frames, size_t steps, float *out) {
+    if (!m || !frames || !out || m->takes_tokens) return SURNN_ARGUMENT;
+    surnn_status status = surnn_enter_workspace(m, workspace);
     if (status != SURNN_OK) return status;
-    if (!tokens || !out || !m->takes_tokens) return SURNN_ARGUMENT;
-    for (size_t i = 0; i < steps; i++)
-        if (tokens[i] >= m->input_size) return SURNN_ARGUMENT;
-    run_all(m, s, tokens, sizeof *tokens, steps, out);
-    return SURNN_OK;
+    status = run(m, workspace, s, frames, steps, out);
+    surnn_leave_workspace(workspace);
+    return status;
+}
+
+surnn_status surnn_run_tokens_in(const surnn_model *m, surnn_workspace *workspace, surnn_stream *s,
+                                 const uint32_t *tokens, size_t steps, float *out) {
+    if (!m || !tokens || !out || !m->takes_tokens) return SURNN_ARGUMENT;
+    surnn_status status = check_tokens(m, tokens, steps);
+    if (status == SURNN_OK) status = surnn_enter_workspace(m, workspace);
+    if (status != SURNN_OK) return status;
+    status = run(m, workspace, s, tokens, steps, out);
+    surnn_leave_workspace(workspace);
+    return status;
 }
 
 surnn_status surnn_step(const surnn_model *m, surnn_stream *s, const float *frame, float *out) {
@@ -213,85 +111,121 @@ surnn_status surnn_step_token(const surnn_model *m, surnn_stream *s, uint32_t to
     return surnn_run_tokens(m, s, &token, 1, out);
 }
 
+/* ---------------------------------------------------------------- state */
+
+/* What follows a stream's head, up to its workspace. */
+static void *content_of(surnn_stream *s) { return s + 1; }
+static size_t content_size(const surnn_model *m) { return (size_t)m->state_size - sizeof(surnn_stream); }
+
 surnn_status surnn_reset(const surnn_model *m, surnn_stream *s) {
-    surnn_status status = check(m, s);
-    return status == SURNN_OK ? surnn_stream_place(m, s, (size_t)m->stream_size, &s) : status;
+    surnn_status status = surnn_enter(m, s, NULL);
+    if (status != SURNN_OK) return status;
+    s->t = 0;
+    s->steps = s->macs_done = s->macs_all = s->updates = 0;
+    memset(content_of(s), 0, content_size(m));
+    surnn_leave(s);
+    return SURNN_OK;
 }
 
-surnn_status surnn_save(const surnn_model *m, const surnn_stream *s, void *bytes, size_t size) {
-    surnn_status status = check(m, s);
+surnn_status surnn_save(const surnn_model *m, const surnn_stream *stream, void *bytes, size_t size) {
+    surnn_stream *s = (surnn_stream *)(uintptr_t)stream;
+    surnn_status status = surnn_enter(m, s, NULL);
     if (status != SURNN_OK) return status;
-    if (!bytes) return SURNN_ARGUMENT;
-    if (size < m->saved_size) return SURNN_MEMORY;
-    memcpy(bytes, s, (size_t)m->saved_size);
-    return SURNN_OK;
+    if (!bytes) status = SURNN_ARGUMENT;
+    else if (size < m->state_size) status = SURNN_MEMORY;
+    if (status == SURNN_OK) {
+        surnn_stream head = *s;
+        head.busy = 0, head.size = m->state_size, head.workspace = NULL;
+        memcpy(bytes, &head, sizeof head);
+        memcpy((uint8_t *)bytes + sizeof head, content_of(s), content_size(m));
+    }
+    surnn_leave(s);
+    return status;
+}
+
+static int is_saved(const surnn_model *m, const surnn_stream *head) {
+    return head->magic == STREAM_MAGIC && head->checksum == m->checksum &&
+           head->size == m->state_size && head->t >= 0 && head->t <= SURNN_MAX_CLOCK;
 }
 
 surnn_status surnn_restore(const surnn_model *m, surnn_stream *s, const void *bytes, size_t size) {
     surnn_stream head;
-    surnn_status status = check(m, s);
+    surnn_status status = surnn_enter(m, s, NULL);
     if (status != SURNN_OK) return status;
-    if (!bytes) return SURNN_ARGUMENT;
-    if (size != m->saved_size) return SURNN_STATE;
-    memcpy(&head, bytes, sizeof head);
-    if (check(m, &head) != SURNN_OK || head.t < 0 || head.t > FURTHEST_CLOCK) return SURNN_STATE;
-    memcpy(s, bytes, (size_t)m->saved_size);
-    s->frame = s->frames = 0;
-    return SURNN_OK;
+    if (!bytes) status = SURNN_ARGUMENT;
+    else if (size != m->state_size) status = SURNN_STATE;
+    if (status == SURNN_OK) {
+        memcpy(&head, bytes, sizeof head);
+        if (!is_saved(m, &head)) status = SURNN_STATE;
+    }
+    if (status == SURNN_OK) {
+        s->t = head.t, s->steps = head.steps, s->macs_done = head.macs_done;
+        s->macs_all = head.macs_all, s->updates = head.updates;
+        memcpy(content_of(s), (const uint8_t *)bytes + sizeof head, content_size(m));
+    }
+    surnn_leave(s);
+    return status;
 }
 
 int64_t surnn_clock(const surnn_stream *s) { return s ? s->t : 0; }
 
 surnn_status surnn_set_clock(const surnn_model *m, surnn_stream *s, int64_t t) {
-    surnn_status status = check(m, s);
+    surnn_status status = surnn_enter(m, s, NULL);
     if (status != SURNN_OK) return status;
-    if (t < 0 || t > FURTHEST_CLOCK) return SURNN_ARGUMENT;
-    s->t = t;
-    return SURNN_OK;
+    if (t < 0 || t > SURNN_MAX_CLOCK) status = SURNN_CLOCK;
+    else s->t = t;
+    surnn_leave(s);
+    return status;
 }
 
 void surnn_work_done(const surnn_model *m, const surnn_stream *s, surnn_work *work) {
-    work->steps = s->steps, work->macs_done = s->done, work->macs_all = s->all;
+    work->steps = s->steps, work->macs_done = s->macs_done, work->macs_all = s->macs_all;
     work->updates_done = s->updates, work->updates_all = s->steps * m->units;
 }
 
-/* ---------------------------------------------------------------- looking inside */
+/* ---------------------------------------------------------------- recurrent layers */
 
-static const operation *layer_of(const surnn_model *m, uint32_t layer) {
-    for (uint32_t i = 0; m && i < m->operations; i++)
-        if (m->op[i].kind == OP_RECURRENT && layer-- == 0) return &m->op[i];
+/* The recurrent layer with this number; NULL if there is none. */
+static const operation *find_layer(const surnn_model *m, uint32_t layer) {
+    for (uint32_t i = 0; m && i < m->operation_count; i++)
+        if (m->operations[i].kind == OP_RECURRENT && layer-- == 0) return &m->operations[i];
     return NULL;
 }
 
 surnn_status surnn_describe_layer(const surnn_model *m, uint32_t layer, surnn_layer_info *info) {
-    const operation *op = layer_of(m, layer);
+    const operation *op = find_layer(m, layer);
     if (!op || !info) return SURNN_ARGUMENT;
-    info->units = op->p[1];
-    info->gates = m->gate[op->in2].size;
-    info->components = surnn_cell_shapes[op->p[0]].components;
+    info->units = (uint32_t)op->as.recurrent.units;
+    info->gates = op->gates;
+    info->components = (uint32_t)op->as.recurrent.components;
     return SURNN_OK;
 }
 
-surnn_status surnn_gates(const surnn_model *m, const surnn_stream *s, uint32_t layer,
+surnn_status surnn_gates(const surnn_model *m, const surnn_stream *stream, uint32_t layer,
                          uint8_t *open) {
-    const operation *op = layer_of(m, layer);
-    surnn_status status = check(m, s);
+    surnn_stream *s = (surnn_stream *)(uintptr_t)stream;
+    const operation *op = find_layer(m, layer);
+    surnn_status status = surnn_enter(m, s, NULL);
     if (status != SURNN_OK) return status;
-    if (!op || !open) return SURNN_ARGUMENT;
-    const uint64_t *mask = mask_of(m, (surnn_stream *)(uintptr_t)s, op->in2);
-    for (uint32_t g = 0; g < m->gate[op->in2].size; g++) open[g] = mask[g / 64] >> (g % 64) & 1;
-    return SURNN_OK;
+    if (op && open)
+        for (uint32_t g = 0; g < op->gates; g++)
+            open[g] = (uint8_t)is_open(mask_of(m, s, op->in2), g);
+    surnn_leave(s);
+    return op && open ? SURNN_OK : SURNN_ARGUMENT;
 }
 
-surnn_status surnn_hidden(const surnn_model *m, const surnn_stream *s, uint32_t layer,
+surnn_status surnn_hidden(const surnn_model *m, const surnn_stream *stream, uint32_t layer,
                           float *values) {
-    const operation *op = layer_of(m, layer);
-    surnn_status status = check(m, s);
+    surnn_stream *s = (surnn_stream *)(uintptr_t)stream;
+    const operation *op = find_layer(m, layer);
+    surnn_status status = surnn_enter(m, s, NULL);
     if (status != SURNN_OK) return status;
-    if (!op || !values) return SURNN_ARGUMENT;
-    surnn_stream *stream = (surnn_stream *)(uintptr_t)s;
-    size_t units = op->p[1], rest = surnn_cell_shapes[op->p[0]].components - 1;
-    memcpy(values, numbers(m, stream, op->out), units * 4);
-    memcpy(values + units, surnn_recurrent_state(op, stream).rest, rest * units * 4);
-    return SURNN_OK;
+    if (op && values) {
+        size_t units = op->as.recurrent.units, others = op->as.recurrent.components - 1;
+        uint64_t offset = op->state_offset + op->as.recurrent.state.other_components;
+        memcpy(values, vector_of(m, s, op->out), units * 4);
+        memcpy(values + units, stream_at(s, offset), others * units * 4);
+    }
+    surnn_leave(s);
+    return op && values ? SURNN_OK : SURNN_ARGUMENT;
 }

@@ -1,8 +1,8 @@
 /* surnn: streaming inference of selective-update recurrent networks.
  *
- * C99, no dependencies. A unit whose gate is closed costs nothing: its weights are not read and its
- * state stays as it is, bit for bit. Models come from Python (surnn.export.to_engine); the file
- * format is in FORMAT.md.
+ * C99, no dependencies. A unit whose gate is closed costs nothing: its weights are not read, and its
+ * state is unchanged bit for bit. surnn.export.to_engine (Python) writes model files; FORMAT.md
+ * describes them.
  *
  *     #include <surnn.h>
  *     #include <stdio.h>
@@ -34,11 +34,11 @@
  * example.c csrc/[!m]*.c csrc/model.c -lm;
  * or with the library that CMake installs: find_package(surnn), then link surnn::surnn.
  *
- * A model is read-only once it is loaded: any number of threads may use it. A stream is the state of
- * one sequence, used by one thread at a time; it has a fixed size and holds no pointers. Nothing is
- * allocated but by surnn_load, surnn_open and surnn_stream_new, and their *_place twins allocate
- * nothing at all. What was made by the first three is freed by surnn_free and surnn_stream_free. No
- * function exits, aborts or prints.
+ * A model is read-only once it is loaded: any number of threads may share it. A stream is the state of
+ * one sequence, for one thread at a time: a call on a stream that another thread is using returns
+ * SURNN_BUSY. Its size is fixed, and between calls it contains no pointers. Functions that end in
+ * _load, _open, _new or _with allocate memory; those that end in _free release it. Those that end in
+ * _place use the caller's memory instead. No function exits, aborts or prints.
  */
 #ifndef SURNN_H
 #define SURNN_H
@@ -60,33 +60,42 @@ extern "C" {
 
 typedef enum surnn_status {
     SURNN_OK = 0,
-    SURNN_ARGUMENT,  /* a null pointer, an index or a token out of range, a wrong kind of input */
+    SURNN_ARGUMENT,  /* a null pointer, an index or token out of range, tokens instead of frames */
     SURNN_FILE,      /* the file cannot be opened or read */
-    SURNN_MAGIC,     /* not a surnn file */
-    SURNN_VERSION,   /* made for another version of the engine */
-    SURNN_TRUNCATED, /* shorter or longer than its header says */
-    SURNN_CHECKSUM,  /* damaged */
-    SURNN_FORMAT,    /* contents that contradict each other */
-    SURNN_ALIGNMENT, /* memory that does not begin at a multiple of 64 bytes */
-    SURNN_MEMORY,    /* out of memory, or the memory given is too small */
-    SURNN_HOST,      /* a big-endian machine */
-    SURNN_STATE      /* a saved stream of another model, or damaged */
+    SURNN_MAGIC,     /* not a surnn engine file */
+    SURNN_VERSION,   /* the file has another version of the format */
+    SURNN_TRUNCATED, /* the file is shorter or longer than its header says */
+    SURNN_CHECKSUM,  /* the file is damaged */
+    SURNN_FORMAT,    /* the file's contents contradict each other */
+    SURNN_ALIGNMENT, /* memory does not begin at a multiple of 64 bytes */
+    SURNN_MEMORY,    /* out of memory, or the caller's memory is too small */
+    SURNN_HOST,      /* the machine is big-endian */
+    SURNN_STATE,     /* the saved stream belongs to another model, or is damaged */
+    SURNN_CLOCK,     /* the clock would leave 0 .. SURNN_MAX_CLOCK */
+    SURNN_BUSY,      /* another thread is using the stream or workspace */
+    SURNN_LIMIT      /* a stream would need more memory than allowed, see surnn_options */
 } surnn_status;
 
-/* What a status means, in words. */
+/* A sentence for users. */
 SURNN_API const char *surnn_message(surnn_status status);
+
+/* Streams end at this time step, as clocks do in Python. Gates are exact up to here. */
+#define SURNN_MAX_CLOCK ((int64_t)1 << 50)
 
 typedef struct surnn_model surnn_model;
 typedef struct surnn_stream surnn_stream;
+typedef struct surnn_workspace surnn_workspace;
 
 typedef struct surnn_info {
-    uint32_t takes_tokens;   /* 1: surnn_step_token; 0: surnn_step */
-    uint32_t input_size;     /* numbers of a frame, or the vocabulary's size */
-    uint32_t output_size;    /* numbers of an output */
-    uint32_t layers;         /* recurrent layers */
-    uint64_t stream_size;    /* bytes of a stream */
-    uint64_t saved_size;     /* bytes of a saved one */
-    uint64_t macs_per_step;  /* multiply-accumulates of a step with all gates open */
+    uint32_t takes_tokens;   /* 1: use surnn_step_token; 0: use surnn_step */
+    uint32_t input_size;     /* floats per frame, or size of the vocabulary */
+    uint32_t output_size;    /* floats per output */
+    uint32_t layers;         /* number of recurrent layers */
+    uint64_t stream_size;    /* bytes of a stream with its own workspace */
+    uint64_t state_size;     /* bytes of a stream without */
+    uint64_t workspace_size; /* bytes of a workspace that streams share */
+    uint64_t saved_size;     /* bytes of a saved stream */
+    uint64_t macs_per_step;  /* multiply-accumulates per time step with all gates open */
     const char *simd;        /* "avx512", "avx2", "neon", "generic" or "scalar" */
 } surnn_info;
 
@@ -95,23 +104,39 @@ typedef struct surnn_layer_info {
 } surnn_layer_info;
 
 typedef struct surnn_work {
-    uint64_t steps;
-    uint64_t macs_done;    /* multiply-accumulates of weights */
-    uint64_t macs_all;     /* what they would be with all gates open and nothing reused */
-    uint64_t updates_done; /* of single units of recurrent layers */
-    uint64_t updates_all;  /* with all gates open */
+    uint64_t steps;        /* time steps */
+    uint64_t macs_done;    /* multiply-accumulates with weights */
+    uint64_t macs_all;     /* the same with all gates open and nothing reused */
+    uint64_t updates_done; /* updates of units of recurrent layers */
+    uint64_t updates_all;  /* the same with all gates open */
 } surnn_work;
 
 /* ---- models */
 
-/* A model from a file, mapped into memory where the system can. */
+typedef enum surnn_mapping {
+    SURNN_MAP_LARGE = 0, /* copy files into memory, but map those of 64 MiB and more */
+    SURNN_MAP_NEVER,     /* copy the file: nothing that happens to it later affects the model */
+    SURNN_MAP_ALWAYS     /* map the file where the system can; it must not change while in use */
+} surnn_mapping;
+
+typedef struct surnn_options {
+    surnn_mapping mapping; /* of surnn_load_with */
+    /* Most bytes that a stream and its workspace may need; a file that needs more is refused with
+     * SURNN_LIMIT. 0: 16 MiB plus 64 times the file's size, at most 1 GiB. */
+    uint64_t max_memory;
+} surnn_options;
+
+/* Load a file. */
 SURNN_API surnn_status surnn_load(const char *path, surnn_model **model);
-/* A model from memory that begins at a multiple of 64 bytes and outlives it. */
+SURNN_API surnn_status surnn_load_with(const char *path, const surnn_options *options,
+                                       surnn_model **model);
+/* Use a file in memory that begins at a multiple of 64 bytes. The memory must outlive the model. */
 SURNN_API surnn_status surnn_open(const void *bytes, size_t size, surnn_model **model);
+SURNN_API surnn_status surnn_open_with(const void *bytes, size_t size, const surnn_options *options,
+                                       surnn_model **model);
 SURNN_API void surnn_free(surnn_model *model);
-/* The same in memory of the caller's (at a multiple of 64 bytes), of which *room bytes are there; if
- * that is too little, or memory is NULL, *room becomes what is needed and SURNN_MEMORY is returned.
- * Such a model is not freed. */
+/* surnn_open in the caller's memory: *room bytes that begin at a multiple of 64 bytes. If memory is
+ * NULL or too small, the status is SURNN_MEMORY and *room the size needed. Do not call surnn_free. */
 SURNN_API surnn_status surnn_place(void *memory, size_t *room, const void *bytes, size_t size,
                                    surnn_model **model);
 SURNN_API void surnn_describe(const surnn_model *model, surnn_info *info);
@@ -120,44 +145,80 @@ SURNN_API surnn_status surnn_describe_layer(const surnn_model *model, uint32_t l
 
 /* ---- streams */
 
-/* A stream before its first step. */
+/* A stream at its beginning: t = 0, all state zero. */
 SURNN_API surnn_status surnn_stream_new(const surnn_model *model, surnn_stream **stream);
 SURNN_API void surnn_stream_free(surnn_stream *stream);
-/* The same in memory of the caller's (at a multiple of 64 bytes), of info.stream_size bytes. */
+/* surnn_stream_new in the caller's memory: info.stream_size bytes that begin at a multiple of 64. Do
+ * not call surnn_stream_free. */
 SURNN_API surnn_status surnn_stream_place(const surnn_model *model, void *memory, size_t room,
                                           surnn_stream **stream);
-/* Back to before the first step. */
+/* Return a stream to its beginning. */
 SURNN_API surnn_status surnn_reset(const surnn_model *model, surnn_stream *stream);
-/* One step: frame[input_size] to out[output_size]. */
+/* One time step: frame[input_size] to out[output_size]. */
 SURNN_API surnn_status surnn_step(const surnn_model *model, surnn_stream *stream,
                                   const float *frame, float *out);
 SURNN_API surnn_status surnn_step_token(const surnn_model *model, surnn_stream *stream,
                                         uint32_t token, float *out);
-/* Many steps: frames[steps][input_size] to out[steps][output_size]. The same numbers, bit for bit, as
- * so many single steps, and faster: 16 frames at a time go through each layer. */
+/* Many time steps: frames[steps][input_size] to out[steps][output_size]. The results equal those of
+ * single steps bit for bit. It is faster: 16 frames at a time pass through each layer. */
 SURNN_API surnn_status surnn_run(const surnn_model *model, surnn_stream *stream,
                                  const float *frames, size_t steps, float *out);
 SURNN_API surnn_status surnn_run_tokens(const surnn_model *model, surnn_stream *stream,
                                         const uint32_t *tokens, size_t steps, float *out);
-/* All of a stream as plain bytes (info.saved_size), and back; also how to clone one. The bytes are
- * of this model, on this kind of machine. */
+/* Copy the whole state to bytes[info.saved_size], and back; also the way to clone a stream. The bytes
+ * are valid for the same model on the same kind of machine. */
 SURNN_API surnn_status surnn_save(const surnn_model *model, const surnn_stream *stream,
                                   void *bytes, size_t size);
 SURNN_API surnn_status surnn_restore(const surnn_model *model, surnn_stream *stream,
                                      const void *bytes, size_t size);
-/* The clock: steps taken so far. Gates that go by time read it. */
+/* The clock t: the number of time steps taken, at most SURNN_MAX_CLOCK. Gates that depend on time read
+ * it. Rhythms are computed ahead: for up to 32 time steps after it was set they take longer. */
 SURNN_API int64_t surnn_clock(const surnn_stream *stream);
 SURNN_API surnn_status surnn_set_clock(const surnn_model *model, surnn_stream *stream, int64_t t);
-/* Work done, and what all of it would be, since the stream was new or reset. */
+/* The work done since the stream was new or reset. */
 SURNN_API void surnn_work_done(const surnn_model *model, const surnn_stream *stream,
                                surnn_work *work);
 
-/* ---- what happened in a recurrent layer, for tests and curiosity */
+/* ---- many streams */
 
-/* Gates at the last step: open[gates], 1 or 0. */
+/* A stream needs memory for its state and a workspace, which is used only during a call. Streams that
+ * are made here have no workspace of their own: they are smaller, and share one for each thread. All
+ * functions above work with them, except surnn_step, surnn_step_token, surnn_run and
+ * surnn_run_tokens. surnn_stream_free releases them. */
+SURNN_API surnn_status surnn_state_new(const surnn_model *model, surnn_stream **stream);
+/* The same in the caller's memory: info.state_size bytes that begin at a multiple of 64. */
+SURNN_API surnn_status surnn_state_place(const surnn_model *model, void *memory, size_t room,
+                                         surnn_stream **stream);
+/* A workspace for the streams of a thread. */
+SURNN_API surnn_status surnn_workspace_new(const surnn_model *model, surnn_workspace **workspace);
+SURNN_API void surnn_workspace_free(surnn_workspace *workspace);
+/* The same in the caller's memory: info.workspace_size bytes that begin at a multiple of 64. */
+SURNN_API surnn_status surnn_workspace_place(const surnn_model *model, void *memory, size_t room,
+                                             surnn_workspace **workspace);
+/* One time step of each stream: frames[count][input_size] to out[count][output_size]. The streams may
+ * be at different time steps; none may occur twice. The results equal those of single steps bit for
+ * bit. It is faster: weights are read once for 32 streams, and streams at the same time step share
+ * their clocks. After an error no stream has changed. */
+SURNN_API surnn_status surnn_step_many(const surnn_model *model, surnn_workspace *workspace,
+                                       surnn_stream *const *streams, size_t count,
+                                       const float *frames, float *out);
+SURNN_API surnn_status surnn_step_many_tokens(const surnn_model *model, surnn_workspace *workspace,
+                                              surnn_stream *const *streams, size_t count,
+                                              const uint32_t *tokens, float *out);
+/* surnn_run and surnn_run_tokens with a workspace. */
+SURNN_API surnn_status surnn_run_in(const surnn_model *model, surnn_workspace *workspace,
+                                    surnn_stream *stream, const float *frames, size_t steps,
+                                    float *out);
+SURNN_API surnn_status surnn_run_tokens_in(const surnn_model *model, surnn_workspace *workspace,
+                                           surnn_stream *stream, const uint32_t *tokens,
+                                           size_t steps, float *out);
+
+/* ---- the inside of recurrent layers, for tests and analysis */
+
+/* The gates of the last time step: open[gates], 1 or 0. */
 SURNN_API surnn_status surnn_gates(const surnn_model *model, const surnn_stream *stream,
                                    uint32_t layer, uint8_t *open);
-/* State: values[components][units]. */
+/* The state: values[components][units]. */
 SURNN_API surnn_status surnn_hidden(const surnn_model *model, const surnn_stream *stream,
                                     uint32_t layer, float *values);
 

@@ -95,7 +95,7 @@ class Run:
 def chrono_gru(features: int, hidden: int, longest: int) -> nn.GRU:
     """A GRU whose update gates start out remembering for 1 to ``longest`` steps.
 
-    The fair control: a plain GRU fails partly because nothing tells it to hold on at the start.
+    The control (Tallec and Ollivier, 2018): a plain GRU forgets at the start of training.
     """
     gru = nn.GRU(features, hidden, num_layers=2)
     with torch.no_grad():

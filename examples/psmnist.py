@@ -10,18 +10,19 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from surnn.commands.show import reporter
-from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from surnn.config import ModelConfig, RhythmConfig, RunConfig, TrainConfig
 from surnn.data import DataError
-from surnn.evaluate import evaluate
-from surnn.runs import RunFolder, config_to_dict
+from surnn.runs.config_json import config_to_dict
+from surnn.runs.folder import RunFolder
 from surnn.tasks.mnist import PermutedMnist
-from surnn.train import Trainer
+from surnn.train.evaluate import evaluate
+from surnn.train.progress import progress_reporter
+from surnn.train.trainer import Trainer
 
 CONFIG = RunConfig(
     task=PermutedMnist(permutation="torch0"),
     model=ModelConfig(kind="sugru", layers=2, width=64, heads=8, dropout=0.1),
-    gate=GateConfig(rate=0.05),
+    gate=RhythmConfig(rate=0.05),
     train=TrainConfig(steps=2000, batch=32, learning_rate=2e-3, evaluation_batches=16),
 )
 
@@ -39,8 +40,8 @@ def main() -> None:
         trainer = Trainer(config, data=options.data)
     except DataError as error:
         raise SystemExit(str(error)) from None
-    trainer.keep(RunFolder.create(options.out, config_to_dict(config)))
-    with reporter(config) as trainer.reporter:
+    trainer.use_folder(RunFolder.create(options.out, config_to_dict(config)))
+    with progress_reporter(config) as trainer.reporter:
         trainer.fit()
     found = evaluate(trainer.model, trainer.task, "test", 500, trainer.device, batches=4)
     print(f"accuracy on 2000 test digits: {found['accuracy']:.1%} (guessing: 10%)")

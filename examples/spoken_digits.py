@@ -5,8 +5,8 @@
 
 FOLDER holds the Free Spoken Digit Dataset and the noise of Speech Commands (``surnn data list``
 says how to get them). The gates see the sound and pay for every update, so they learn to open for
-speech. The stream has no end and nobody tells it where a digit begins: when the gates have been
-open and are quiet again, the prediction is read, and the stream begins anew.
+speech. The stream has no end and no marks where a digit begins: when the gates have been open and
+close again, the prediction is read, and the stream starts anew.
 """
 
 import argparse
@@ -17,20 +17,21 @@ import numpy as np
 import torch
 
 import surnn
-from surnn.commands.show import reporter
-from surnn.config import GateConfig, ModelConfig, RunConfig, TrainConfig
+from surnn.config import InputGateConfig, ModelConfig, RunConfig, TrainConfig
 from surnn.data import DataError
-from surnn.engine import Engine
-from surnn.export import to_engine
-from surnn.runs import RunError, RunFolder, config_to_dict
+from surnn.deploy.engine import Engine
+from surnn.deploy.export import to_engine
+from surnn.runs.config_json import config_to_dict
+from surnn.runs.folder import RunError, RunFolder
 from surnn.tasks.base import Batch
 from surnn.tasks.spoken_digits import DIGIT, HOP, RATE, SpokenDigits
-from surnn.train import Trainer
+from surnn.train.progress import progress_reporter
+from surnn.train.trainer import Trainer
 
 CONFIG = RunConfig(
     task=SpokenDigits(seconds=3.0),
     model=ModelConfig(kind="sugru", layers=2, width=128, block="stack"),
-    gate=GateConfig("input", source="input", rate=0.3, target_rate=0.06),
+    gate=InputGateConfig(source="input", rate=0.3, target_rate=0.06),
     train=TrainConfig(
         steps=600, batch=32, learning_rate=3e-3, rate_penalty=1.0, anneal=(0.4, 0.7),
         evaluate_every=100, evaluation_batches=2,
@@ -97,8 +98,8 @@ def train(out: Path, minutes: float, data: Path | None) -> Path:
     """A short training on the CPU; returns the run's folder."""
     config = replace(CONFIG, train=replace(CONFIG.train, minutes=minutes, device="cpu"))
     trainer = Trainer(config, data=data)
-    trainer.keep(RunFolder.create(out, config_to_dict(config)))
-    with reporter(config) as trainer.reporter:
+    trainer.use_folder(RunFolder.create(out, config_to_dict(config)))
+    with progress_reporter(config) as trainer.reporter:
         trainer.fit()
     return out
 
@@ -128,7 +129,7 @@ def recording_of(test: Batch, digits: int) -> Recording:
 
 
 def listen(engine: Engine, recording: Recording) -> None:
-    """Stream it, tell what was heard when, and what it cost."""
+    """Stream the recording; print the digits heard, their times, and the cost."""
     heard, rates, skipped = stream_through(engine, recording.frames)
     print(f"\n{'said':>9}   {'heard':>13}   {'as':>2}  {'certainty':>9}")
     for line in timeline(recording.said, heard):
@@ -182,16 +183,16 @@ def timeline(said: list[tuple[float, int]], heard: list[Heard]) -> list[str]:
     """Both side by side, in order of time."""
     lines = []
     for at, digit in said:
-        told = f"{at:6.2f} s {digit}   "
+        spoken = f"{at:6.2f} s {digit}   "
         match = [h for h in heard if is_of(h, at)]
-        found = "; ".join(
+        detection = "; ".join(
             f"{h.begin:6.2f}-{h.end:6.2f} s   {h.digit:2}  {h.certainty:9.0%}" for h in match
         )
-        lines.append((at, told + (found or "nothing")))
+        lines.append((at, spoken + (detection or "nothing")))
     for h in heard:
         if not any(is_of(h, at) for at, _ in said):
-            told = f"{'nothing':>9}   {h.begin:6.2f}-{h.end:6.2f} s   {h.digit:2}"
-            lines.append((h.begin, f"{told}  {h.certainty:9.0%}"))
+            alone = f"{'nothing':>9}   {h.begin:6.2f}-{h.end:6.2f} s   {h.digit:2}"
+            lines.append((h.begin, f"{alone}  {h.certainty:9.0%}"))
     return [line for _, line in sorted(lines)]
 
 

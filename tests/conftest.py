@@ -1,107 +1,19 @@
-"""Shared by all tests: a fixed seed, and a scan's inputs of any shape."""
+"""Shared by all tests: a fixed seed, tiny data sets, and shape checks of ``surnn.analysis``."""
+
+from importlib.util import find_spec
 
 import pytest
 import torch
-from jaxtyping import install_import_hook
 
-with install_import_hook("surnn.analysis", "beartype.beartype"):  # shapes are checked here only
-    import surnn.analysis  # noqa: F401
+if find_spec("beartype") and find_spec("jaxtyping"):  # shapes are checked where both are installed
+    from jaxtyping import install_import_hook
 
-from surnn.cells import get_cell
-from surnn.scan import ScanInputs
-from tiny_sets import data  # noqa: F401 (a fixture, for whoever names it)
+    with install_import_hook("surnn.analysis", "beartype.beartype"):
+        import surnn.analysis  # noqa: F401
+
+from helpers.tiny_sets import data  # noqa: F401 (a fixture, for whoever names it)
 
 
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
-
-
-def make_inputs(
-    cell: str = "gru",
-    *,
-    steps: int = 11,
-    batch: int = 3,
-    heads: int = 2,
-    width: int = 3,
-    features: int = 4,
-    gate: torch.Tensor | None = None,
-    rate: float = 0.4,
-    per_sequence: bool = False,
-    per_unit: bool = False,
-    binary: bool = True,
-    lengths: torch.Tensor | None = None,
-    adaptation_goes_on: bool = False,
-    dtype: torch.dtype = torch.float64,
-    requires_grad: bool = True,
-) -> ScanInputs:
-    """Random inputs of a scan; leaves require gradients."""
-    the_cell = get_cell(cell)
-    drives, parts = the_cell.drives, len(the_cell.components)
-
-    def leaf(values: torch.Tensor) -> torch.Tensor:
-        return values.to(dtype).requires_grad_(requires_grad)
-
-    if gate is None:
-        shape = (steps, batch if per_sequence else 1, heads, width if per_unit else 1)
-        gate = torch.rand(shape)
-        gate = (gate < rate).double() if binary else gate
-    decay = None
-    if cell in ("lif", "alif"):
-        decay = torch.ones(heads, parts, width, dtype=dtype)
-        decay[:, 0] = 0
-        if adaptation_goes_on:
-            decay[:, 2] = torch.rand(heads, width)
-    return ScanInputs(
-        cell=the_cell,
-        x=leaf(torch.randn(steps, batch, features)),
-        weight=leaf(torch.randn(heads, drives, width, features) * 1.4 / features**0.5),
-        bias=leaf(torch.randn(heads, drives, width) * 0.3),
-        recurrent=leaf(torch.randn(heads, drives, width, width) * 1.2 / width**0.5),
-        unit=leaf(torch.rand(len(the_cell.unit_parameters), heads, width) * 0.8 + 0.1),
-        gate=leaf(gate),
-        state=leaf(torch.randn(batch, heads, parts, width) * 0.5),
-        decay=None if decay is None else decay.requires_grad_(requires_grad),
-        lengths=lengths,
-        binary=binary,
-    )
-
-
-def leaves(inputs: ScanInputs) -> dict[str, torch.Tensor]:
-    """The differentiable tensors of a scan, by name."""
-    names = ("x", "weight", "bias", "recurrent", "unit", "gate", "state", "decay")
-    return {n: v for n in names if (v := getattr(inputs, n)) is not None}
-
-
-def run_with_gradients(scan, inputs: ScanInputs) -> dict[str, torch.Tensor]:
-    """Outputs, last state and every gradient of a fixed random loss."""
-    y, last = scan(inputs)
-    weights = torch.Generator().manual_seed(1)
-    loss = (y * torch.randn(y.shape, generator=weights).to(y)).sum()
-    loss = loss + (last * torch.randn(last.shape, generator=weights).to(last)).sum()
-    wanted = leaves(inputs)
-    grads = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
-    found = {"y": y.detach(), "last": last.detach()}
-    for (name, value), grad in zip(wanted.items(), grads, strict=True):
-        found["d" + name] = torch.zeros_like(value) if grad is None else grad
-    if "ddecay" in found:
-        found["ddecay"] = found["ddecay"][:, 1:]  # component 0 is a constant
-    return found
-
-
-def assert_same(found, expected, *, rtol: float, atol: float) -> None:
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(
-            found[name], value, rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n}: {m}"
-        )
-
-
-def tensors(hidden) -> tuple[torch.Tensor, ...]:
-    return (hidden,) if isinstance(hidden, torch.Tensor) else tuple(hidden)
-
-
-def close(found, expected) -> None:
-    """Equal to float64 rounding, tensor by tensor."""
-    for a, b in zip(tensors(found), tensors(expected), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)

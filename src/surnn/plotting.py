@@ -1,4 +1,4 @@
-"""What all figures share. matplotlib is optional: ``pip install 'surnn[plot]'``."""
+"""Style and helpers of all figures. matplotlib is optional: ``pip install 'surnn[plot]'``."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,11 +6,13 @@ from importlib import import_module
 from itertools import cycle, product
 from typing import TYPE_CHECKING, Any
 
+from surnn.errors import MissingExtra
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's, which the colour-blind can tell apart; what others are compared with is grey.
+# Okabe and Ito's palette, for colour-blind readers; grey marks references such as chance.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 GREY = "#666666"
 PALE = "#dddddd"
@@ -25,37 +27,43 @@ FONTS = {
 }
 
 
-class NoMatplotlib(Exception):
-    """Figures were asked for and matplotlib is not there."""
+class NoMatplotlib(MissingExtra):
+    """matplotlib is not installed.
+
+    Args:
+        then: what to do after installing it.
+    """
+
+    def __init__(self, then: str = "") -> None:
+        super().__init__("matplotlib", "drawing figures")
+        self.args = (self.args[0] + then,)
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Fonts and lines of figures that are drawn and written in here."""
+    """Fonts and line widths for figures that are drawn and saved inside this context."""
     try:
         import_module("matplotlib.figure")
         matplotlib = import_module("matplotlib")
     except ImportError as error:
-        raise NoMatplotlib(
-            "figures need matplotlib; get it with: pip install 'surnn[plot]'"
-        ) from error
+        raise NoMatplotlib from error
     with matplotlib.rc_context({**FONTS, "legend.frameon": False, "lines.linewidth": 1.5}):
         yield
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure of so many inches."""
+    """An empty figure; width and height are in inches."""
     figure: type[Figure] = import_module("matplotlib.figure").Figure
     return figure(figsize=(width, height), layout="constrained")
 
 
 def line_styles() -> Iterator[dict[str, Any]]:
-    """Colour and dash of line after line, without end: when colours run out, dashes change."""
+    """An endless series of line styles: all colours with solid lines, then with dashes, ..."""
     return cycle({"color": colour, "linestyle": dash} for dash, colour in product(DASHES, COLOURS))
 
 
 def open_axes(axes: "Axes", grid: bool = True) -> None:
-    """No frame where there is no axis, and a grid that stays behind."""
+    """Remove the top and right frame, and draw a grid behind the lines."""
     axes.spines[["top", "right"]].set_visible(False)
     if grid:
         axes.grid(True, color=PALE, linewidth=0.6)

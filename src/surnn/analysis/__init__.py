@@ -1,7 +1,7 @@
-"""Looking inside: what gates, states and gradients of a model did, as plain arrays.
+"""Analysis of gates, states and gradients, as plain arrays.
 
-Most begins with :func:`record`, which runs any model of ours and keeps its gates and states; the
-other functions make numbers of that. Figures are apart, in :mod:`surnn.analysis.figures`.
+:func:`record` runs a model and records its gates and states; most other functions compute numbers
+from a recording. :mod:`surnn.analysis.figures` draws them.
 """
 
 from .changes import (
@@ -16,15 +16,7 @@ from .changes import (
     rate_by_change,
     state_changes,
 )
-from .curves import (
-    Band,
-    Curve,
-    TimedCurve,
-    band,
-    learning_curve,
-    seconds_to,
-    timed_curve,
-)
+from .curves import Band, Curve, TimedCurve, band, learning_curve, seconds_to, timed_curve
 from .depth import depth_curve, effective_depth, path_counts, update_count, update_rate, update_set
 from .forecasts import Forecast, attractor, forecast
 from .gradients import Decay, GradientProfile, fit_decay, gradient_profile
@@ -37,15 +29,8 @@ from .jacobians import (
     row_growth,
     sensitivity,
 )
-from .rates import (
-    interval_bins,
-    intervals,
-    median_interval,
-    raster,
-    unit_rates,
-    update_rates,
-)
-from .recording import LayerRecord, Recording, record
+from .rates import interval_bins, intervals, median_interval, raster, unit_rates, update_rates
+from .recording import LayerRecord, NotApplicable, Recording, record
 from .retention import retention, skip_drive_for_retention
 from .tradeoffs import Cost, TradeOffs, trade_offs, training_seconds
 from .trajectories import PrincipalComponents, Regimes, path_length, principal_components, regimes
@@ -60,6 +45,7 @@ __all__ = [
     "ImageMaps",
     "Jacobians",
     "LayerRecord",
+    "NotApplicable",
     "PrincipalComponents",
     "RateByChange",
     "Recording",

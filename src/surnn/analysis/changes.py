@@ -1,4 +1,4 @@
-"""What changed at each step, in the states and in the input, and whether the two go together."""
+"""Changes of states and of the input at each time step, and whether the two are related."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
-from ..tasks.base import Task
+from surnn.tasks.base import Task
+
 from .recording import LayerRecord
 
 ROW_BY_ROW = ("scifar", "lra_image", "pathfinder")
@@ -20,7 +21,7 @@ def state_changes(layer: LayerRecord) -> Float[Tensor, "B T H"]:
 
 
 def input_changes(x: Num[Tensor, "B T"] | Num[Tensor, "B T F"]) -> Float[Tensor, "B T"]:
-    """|x_t - x_{t-1}|, the mean over features; of tokens, whether it is another one. 0 at first."""
+    """Mean over features of |x_t - x_{t-1}|, or whether the token changed. 0 at the first step."""
     if x.dim() == 2:
         change = (x[:, 1:] != x[:, :-1]).float()
     else:
@@ -29,18 +30,18 @@ def input_changes(x: Num[Tensor, "B T"] | Num[Tensor, "B T F"]) -> Float[Tensor,
 
 
 def open_share(layer: LayerRecord) -> Float[Tensor, "B T"]:
-    """Share of the layer's units that update at each step."""
+    """Share of the layer's units that update at each time step."""
     return (layer.gate != 0).float().mean(-1)
 
 
 def correlation(a: Float[Tensor, "..."], b: Float[Tensor, "..."]) -> float:
-    """Pearson's, over all entries; NaN if either never varies."""
+    """Pearson correlation over all entries; NaN if either is constant."""
     both = torch.stack((a.flatten(), b.flatten())).double()
     return torch.corrcoef(both)[0, 1].item()
 
 
 class RateByChange(NamedTuple):
-    """Update rates at steps sorted by how much the input changed there, in bins of equal size."""
+    """Update rates against the change of the input, in bins with equally many time steps."""
 
     change: Float[Tensor, "K"]
     """Mean change of the input in each bin."""
@@ -54,9 +55,9 @@ def rate_by_change(
     lengths: Int[Tensor, "B"] | None = None,
     bins: int = 10,
 ) -> RateByChange:
-    """Whether a layer updates where the input has something new, over the steps that exist.
+    """Whether a layer updates where the input changes.
 
-    The first step of a sequence has nothing before it and is left out.
+    Padding and the first time step of a sequence, which has no change, are left out.
     """
     steps = torch.arange(1, x.shape[1])
     inside = steps[None] < (x.shape[1] if lengths is None else lengths[:, None])
@@ -68,7 +69,7 @@ def rate_by_change(
 
 
 def pixel_order(task: Task) -> Int[Tensor, "T"] | None:
-    """Which pixel of a square image comes at each step; None if the task reads no images."""
+    """The pixel of a square image at each time step; None if the task does not read images."""
     if hasattr(task, "order"):
         return torch.as_tensor(task.order())  # type: ignore[attr-defined]
     return torch.arange(task.steps) if task.name in ROW_BY_ROW else None
@@ -77,13 +78,13 @@ def pixel_order(task: Task) -> Int[Tensor, "T"] | None:
 def as_image(
     values: Num[Tensor, "*any T"], order: Int[Tensor, "T"] | None = None
 ) -> Num[Tensor, "*any S S"]:
-    """Values of a sequence of pixels back in the square that it was read from.
+    """Values of a sequence of pixels in the shape of the square image.
 
-    ``order`` says which pixel was read at each step; None is row by row.
+    ``order`` holds the pixel of each time step; None means row by row.
     """
     side = round(values.shape[-1] ** 0.5)
     if side * side != values.shape[-1]:
-        raise ValueError(f"{values.shape[-1]} steps are no square image")
+        raise ValueError(f"{values.shape[-1]} steps are not a square image")
     image = values
     if order is not None:
         image = torch.empty_like(values)
@@ -92,7 +93,7 @@ def as_image(
 
 
 class ImageMaps(NamedTuple):
-    """What one layer did at each pixel."""
+    """Gates, changes and states of one layer at each pixel."""
 
     gate: Float[Tensor, "B S S"]
     """Share of units that updated."""

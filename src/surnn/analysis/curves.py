@@ -1,4 +1,4 @@
-"""Numbers that a run has on record, as arrays."""
+"""The logged numbers of a run, as arrays."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,54 +9,54 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..runs import RunError, RunFolder
+from surnn.runs.folder import RunError, RunFolder
 
 
 class Curve(NamedTuple):
-    """A number of a run, against its updates."""
+    """A number of a run against optimizer steps."""
 
     step: Int[Tensor, "N"]
     value: Float[Tensor, "N"]
 
 
 def learning_curve(run: str | Path, number: str = "loss", kind: str = "train") -> Curve:
-    """What a run has logged under a name, ``"loss"`` or a metric, in training or validation.
+    """The numbers that a run logged under one name, in training or validation.
 
     Args:
-        run: its folder.
-        number: the name.
+        run: the run's folder.
+        number: the name: ``"loss"`` or a metric.
         kind: ``"train"`` or ``"valid"``.
     """
     lines = [line for line in RunFolder.open(Path(run)).metrics() if line["kind"] == kind]
-    found = [(line["step"], line[number]) for line in lines if _is_number(line.get(number))]
-    if not found:
+    points = [(line["step"], line[number]) for line in lines if _is_number(line.get(number))]
+    if not points:
         known = sorted({name for line in lines for name in line if _is_number(line[name])})
-        told = f"it has {', '.join(known)}" if known else "it has no such lines at all"
-        raise RunError(f"{run} has no {number!r} in its {kind} lines; {told}")
-    steps, values = zip(*found, strict=True)
+        names = f"it has {', '.join(known)}" if known else "it has no such lines"
+        raise RunError(f"{run} has no {number!r} in its {kind} lines; {names}")
+    steps, values = zip(*points, strict=True)
     return Curve(torch.tensor(steps), torch.tensor(values, dtype=torch.float64))
 
 
 class TimedCurve(NamedTuple):
-    """A number of a run, against the time that training had taken."""
+    """A number of a run against training time."""
 
     step: Int[Tensor, "N"]
     seconds: Float[Tensor, "N"]
-    """Of all that was done till then, compilation and checkpoints too, but no validations."""
+    """Time since the start with compilation and checkpoints, without validations."""
     value: Float[Tensor, "N"]
 
 
 def timed_curve(run: str | Path, number: str) -> TimedCurve:
-    """A number of validations, by the clock when they began, which stood still in those before.
+    """A number of the validations against the training time when each of them started.
 
-    Logs of earlier versions do not say either. There, time between two lines of training is a
-    straight line, with validations in it.
+    Logs of earlier versions lack the times of validations. For these, the time is interpolated
+    between the training lines, and includes validations.
 
     Args:
-        run: its folder.
+        run: the run's folder.
         number: the name: ``"loss"`` or a metric.
     """
-    found = learning_curve(run, number, "valid")
+    curve = learning_curve(run, number, "valid")
     times: list[float | None] = []
     validated = 0.0
     for line in RunFolder.open(Path(run)).metrics():
@@ -67,28 +67,28 @@ def timed_curve(run: str | Path, number: str) -> TimedCurve:
     if None in times:
         clock = learning_curve(run, "seconds")
         steps = np.array([0, *clock.step]), np.array([0.0, *clock.value])
-        pairs = zip(times, np.interp(found.step.numpy(), *steps), strict=True)
+        pairs = zip(times, np.interp(curve.step.numpy(), *steps), strict=True)
         times = [guess if time is None else time for time, guess in pairs]
-    return TimedCurve(found.step, torch.tensor(times, dtype=torch.float64), found.value)
+    return TimedCurve(curve.step, torch.tensor(times, dtype=torch.float64), curve.value)
 
 
 def seconds_to(curve: TimedCurve, target: float, higher_is_better: bool = True) -> float | None:
-    """When a curve first reached a value, at one of its points; None if it never did."""
+    """The time of the first point that reaches ``target``; None if no point does."""
     reached = curve.value >= target if higher_is_better else curve.value <= target
     return float(curve.seconds[reached][0]) if reached.any() else None
 
 
 class Band(NamedTuple):
-    """Several curves as one."""
+    """Mean and spread of several curves."""
 
     step: Int[Tensor, "N"]
     mean: Float[Tensor, "N"]
     deviation: Float[Tensor, "N"]
-    """Standard deviation; 0 of a single curve."""
+    """Standard deviation; 0 for a single curve."""
 
 
 def band(curves: Sequence[Curve]) -> Band:
-    """Mean and spread of curves at the updates that all of them have."""
+    """Mean and spread of curves at the optimizer steps that all of them have."""
     common = curves[0].step
     for curve in curves[1:]:
         common = common[torch.isin(common, curve.step)]

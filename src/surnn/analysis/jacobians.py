@@ -1,4 +1,4 @@
-"""Derivatives of the state by earlier states: Jacobian rows, sensitivities, Proposition 1."""
+"""Derivatives of the state with respect to earlier states, and Proposition 1 measured."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,21 +7,22 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from ..scan import reference
-from ..scan.contract import input_projection
+from surnn.scan import reference
+from surnn.scan.contract import input_projection
+
 from .depth import update_count
 from .recording import scan_inputs
 
 
 class Jacobians(NamedTuple):
-    """One-step derivatives along a trajectory, of the state flattened to [C * H]."""
+    """One-step derivatives along a trajectory, for the state flattened to [C * H]."""
 
     step: Float[Tensor, "T S S"]
     """∂h_t/∂h_{t-1} = I + D_t (J_f - I)."""
     proposal: Float[Tensor, "T S S"]
-    """J_f = ∂f/∂h_{t-1}: the same step with every gate open."""
+    """J_f = ∂f/∂h_{t-1}: the same time step with every gate open."""
     g: Float[Tensor, "T S"]
-    """Gates of the state's coordinates."""
+    """Gate of each coordinate of the state."""
 
 
 def jacobians(model: nn.Module, x: Tensor, layer: int = 0, steps: int | None = None) -> Jacobians:
@@ -29,20 +30,20 @@ def jacobians(model: nn.Module, x: Tensor, layer: int = 0, steps: int | None = N
 
     Args:
         model: the layer, or a model that contains it.
-        x: one sequence, as the model takes it.
-        layer: which one, in the order of :func:`record`, layers of a stack one by one.
-        steps: of the sequence, from the first; None is all.
+        x: one sequence, the input of the model.
+        layer: number of the layer in the order of :func:`record`, from 0.
+        steps: number of time steps, from the first; None means all.
     """
-    known = scan_inputs(model, x)
-    if not 0 <= layer < len(known):
+    layers = scan_inputs(model, x)
+    if not 0 <= layer < len(layers):
         raise ValueError(
-            f"there is no layer {layer}; {type(model).__name__} has {len(known)} of "
-            "surnn's, counted from 0"
+            f"there is no layer {layer}; {type(model).__name__} has {len(layers)} of surnn's "
+            "layers, counted from 0"
         )
-    inputs = known[layer]
+    inputs = layers[layer]
     if len(inputs.state) != 1:
-        raise ValueError(f"jacobians are of one sequence, got {len(inputs.state)}")
-    opened = torch.ones_like(inputs.gate)
+        raise ValueError(f"jacobians takes one sequence, got {len(inputs.state)}")
+    all_open = torch.ones_like(inputs.gate)
     drive = input_projection(inputs.x, inputs.weight, inputs.bias)[:steps]
     units = inputs.gate.expand(-1, 1, *inputs.state.shape[1::2])  # [T, 1, N, D]
     coordinates = units[:steps, :, :, None].expand(-1, *inputs.state.shape).flatten(1)
@@ -50,18 +51,18 @@ def jacobians(model: nn.Module, x: Tensor, layer: int = 0, steps: int | None = N
     def step(flat: Tensor, gate_t: Tensor, drive_t: Tensor) -> Tensor:
         return reference.step(inputs, drive_t, gate_t, flat.view(inputs.state.shape)).flatten()
 
-    found: tuple[list[Tensor], list[Tensor]] = ([], [])
+    results: tuple[list[Tensor], list[Tensor]] = ([], [])
     with torch.no_grad():
         flat = inputs.state.flatten()
         for t, drive_t in enumerate(drive):
-            for kind, gate_t in zip(found, (inputs.gate[t], opened[t]), strict=True):
-                kind.append(torch.func.jacrev(step)(flat, gate_t, drive_t))
+            for result, gate_t in zip(results, (inputs.gate[t], all_open[t]), strict=True):
+                result.append(torch.func.jacrev(step)(flat, gate_t, drive_t))
             flat = step(flat, inputs.gate[t], drive_t)
-    return Jacobians(torch.stack(found[0]), torch.stack(found[1]), coordinates.detach())
+    return Jacobians(torch.stack(results[0]), torch.stack(results[1]), coordinates.detach())
 
 
 def identity_rows(jacobian: Float[Tensor, "S S"]) -> Bool[Tensor, "S"]:
-    """Which rows are those of the identity, exactly: coordinates that were carried."""
+    """Which rows equal those of the identity exactly: coordinates that were carried."""
     return (jacobian == torch.eye(len(jacobian)).to(jacobian)).all(1)
 
 
@@ -75,7 +76,7 @@ def sensitivity(jac: Jacobians, s: int, t: int) -> Float[Tensor, "S S"]:
 
 @dataclass(frozen=True)
 class RowBound:
-    """Proposition 1, measured: ``norm = constant * rho ** count`` for every coordinate."""
+    """Proposition 1 measured: ``norm = constant * rho ** count`` for every coordinate."""
 
     norm: Float[Tensor, "*t S"]
     """‖e_i ∂h_t/∂h_s‖₂: the sensitivity of coordinate i."""
@@ -84,7 +85,7 @@ class RowBound:
     rho: float
     """The largest ‖J_f‖₂ in the window."""
     constant: Float[Tensor, "*t S"]
-    """C_i(s, t) = norm / rho ** count; the paper leaves open whether it is bounded."""
+    """C_i(s, t) = norm / rho ** count; the paper does not show that it is bounded."""
 
 
 def row_bound(jac: Jacobians, s: int, t: int) -> RowBound:
@@ -96,8 +97,10 @@ def row_bound(jac: Jacobians, s: int, t: int) -> RowBound:
 
 
 def row_growth(jac: Jacobians) -> RowBound:
-    """:func:`row_bound` in (0, t] for every t from 1 on: all fields but rho, which is that of the
-    whole trajectory, are [T, S]."""
+    """:func:`row_bound` in (0, t] for t = 1, ..., T.
+
+    All fields are [T, S], except rho, which is the maximum over the whole trajectory.
+    """
     total = torch.eye(jac.step.shape[-1], dtype=torch.float64)
     norms = []
     for step in jac.step.double():

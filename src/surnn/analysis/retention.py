@@ -1,4 +1,4 @@
-"""How much the one-pass form keeps over many carries, and the skip drive that is needed for it."""
+"""How much of the state the one-pass form keeps over many carries, and the skip drive for it."""
 
 import math
 
@@ -6,7 +6,7 @@ import math
 def retention(skip_drive: float, steps: int, z: float = 0.0) -> float:
     """Share of h that ``onepass`` keeps over ``steps`` carries: sigmoid(z + C) ** steps.
 
-    ``z`` is the update gate's own pre-activation, the smallest one for a lower bound.
+    ``z`` is the pre-activation of the update gate; the smallest one gives a lower bound.
     """
     return math.exp(-steps * math.log1p(math.exp(-(z + skip_drive))))
 

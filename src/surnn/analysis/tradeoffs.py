@@ -1,8 +1,9 @@
 """The paper's table of trade-offs: attention, convolution, RNN and suRNN, formulas and counts.
 
-T steps, d features and units, kernels of k, update rate p. Products are counted by torch's own
-counter, events and updates by what the gates really did. The paper's formulas of suRNN are of its
-one-pass form, which computes all steps; ours computes events only. Times are measured here and now.
+T time steps, d features and units, kernel size k, update rate p. Torch's own counter counts
+products; events and updates are counted from recorded gates. The paper's formulas for suRNN are
+those of its one-pass form, which computes all time steps; surnn computes events only. Times are
+measured.
 """
 
 import time
@@ -15,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..baselines import Attention
-from ..layers import SelectiveLayer
+from surnn.models.baselines import Attention
+from surnn.nn.layers import SelectiveLayer
+
 from .recording import LayerRecord, scan_inputs
 
 KERNEL = 4
@@ -24,47 +26,46 @@ ROUNDS = 5
 
 
 class Cost(NamedTuple):
-    """One aspect of a layer: the paper's formula, and what was counted."""
+    """One aspect of a layer: the paper's formula, and the count."""
 
     formula: str
     counted: float
 
 
 class TradeOffs(NamedTuple):
-    """One kind of layer."""
+    """The costs of one kind of layer."""
 
     name: str
     compute: Cost
     """Multiply-adds of a forward pass over one sequence."""
     serial: Cost
-    """Steps that wait for one another."""
+    """Time steps that must run one after another."""
     depth: Cost
-    """Transformations that are not the identity on the way from the first step to the last."""
+    """Non-identity transformations between the first time step and the last."""
     state: Cost
-    """Numbers that a stream keeps."""
+    """Numbers in the state of a stream."""
     token: Cost
-    """Multiply-adds of one more step, at the end of the sequence."""
+    """Multiply-adds of one more time step after the sequence."""
 
 
-def trade_offs(layer: SelectiveLayer, seen: LayerRecord) -> list[TradeOffs]:
-    """The table at the width of ``layer`` and the length of the sequences in ``seen``.
+def trade_offs(layer: SelectiveLayer, record: LayerRecord) -> list[TradeOffs]:
+    """The table at the width of ``layer`` and the length of the recorded sequences.
 
     Args:
-        layer: the selective layer; of a stack, the last is meant.
-        seen: what that did on some sequences.
+        layer: the selective layer; in a stack, its last level counts.
+        record: the record of this layer on some sequences.
     """
-    width, steps = layer.state_size, seen.gate.shape[1]
+    width, steps = layer.state_size, record.gate.shape[1]
     with torch.device("meta"), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        x = torch.randn(1, steps, width)  # counting takes shapes, and no time
-        return [_attention(x), _convolution(x), _recurrence(x), _selective(layer, seen)]
+        x = torch.randn(1, steps, width)  # on the meta device: shapes suffice to count
+        return [_attention(x), _convolution(x), _recurrence(x), _selective(layer, record)]
 
 
 def training_seconds(model: nn.Module, x: Tensor, rounds: int = ROUNDS) -> list[float]:
-    """Seconds of a training step (forward and backward) on these sequences, of the same four
-    layers in the same order; the last is the last of the model's, with the gates that it has there.
+    """Seconds of forward and backward on these sequences, for the layers of :func:`trade_offs`.
 
-    They take turns, and the median of all rounds counts. On the device of x, with the threads that
-    torch has.
+    The last one is the model's last selective layer with its gates. The layers take turns; the
+    result is the median of all rounds, on the device of x, with torch's number of threads.
     """
     inputs = scan_inputs(model, x)[-1]
     steps, batch = inputs.x.shape[:2]
@@ -73,9 +74,9 @@ def training_seconds(model: nn.Module, x: Tensor, rounds: int = ROUNDS) -> list[
     attention = Attention(width, heads=1).to(x.device)
     convolution = nn.Conv1d(width, width, KERNEL, padding=KERNEL - 1, device=x.device)
     dense = nn.GRU(width, width, batch_first=True, device=x.device)
-    trained = ("x", "weight", "bias", "recurrent", "unit", "gate")
+    leaves = ("x", "weight", "bias", "recurrent", "unit", "gate")
     ours = replace(
-        inputs, **{name: getattr(inputs, name).detach().requires_grad_() for name in trained}
+        inputs, **{name: getattr(inputs, name).detach().requires_grad_() for name in leaves}
     )
     forwards: tuple[Callable[[], Tensor], ...] = (
         lambda: attention(frames),
@@ -83,8 +84,8 @@ def training_seconds(model: nn.Module, x: Tensor, rounds: int = ROUNDS) -> list[
         lambda: dense(frames)[0],
         lambda: SelectiveLayer._scan(ours, "auto")[0],
     )
-    taken = [[_seconds(forward) for forward in forwards] for _ in range(1 + rounds)]
-    return torch.tensor(taken[1:]).median(0).values.tolist()  # the first of all takes longer
+    seconds = [[_seconds(forward) for forward in forwards] for _ in range(1 + rounds)]
+    return torch.tensor(seconds[1:]).median(0).values.tolist()  # the first round is a warm-up
 
 
 def _seconds(forward: Callable[[], Tensor]) -> float:
@@ -99,13 +100,13 @@ def _attention(x: Tensor) -> TradeOffs:
     width = x.shape[-1]
     layer = Attention(width, heads=1)
     _, cache = layer.run(x[:, :-1], layer.init_state(1))
-    kept = cache.keys.numel() + cache.values.numel() + 2 * width
+    state = cache.keys.numel() + cache.values.numel() + 2 * width
     return TradeOffs(
         "self-attention",
         Cost("T² d", multiply_adds(layer, x)),
         Cost("1", 1),
         Cost("1", 1),
-        Cost("T d", kept),
+        Cost("T d", state),
         Cost("T d", multiply_adds(layer.step, x[:, -1], cache)),
     )
 
@@ -126,10 +127,10 @@ def _convolution(x: Tensor) -> TradeOffs:
 
 
 def _layers_to_see(steps: int) -> int:
-    """Layers, each k times as dilated as the one below, until the last step sees the first."""
-    layers, seen = 0, 1
-    while seen < steps:
-        layers, seen = layers + 1, seen * KERNEL
+    """Number of layers, each k times as dilated, until the last time step sees the first."""
+    layers, reach = 0, 1
+    while reach < steps:
+        layers, reach = layers + 1, reach * KERNEL
     return layers
 
 
@@ -146,28 +147,28 @@ def _recurrence(x: Tensor) -> TradeOffs:
     )
 
 
-def _selective(layer: SelectiveLayer, seen: LayerRecord) -> TradeOffs:
-    cell, (batch, steps, units) = layer.cell, seen.gate.shape
-    is_open = seen.gate != 0
+def _selective(layer: SelectiveLayer, record: LayerRecord) -> TradeOffs:
+    cell, (batch, steps, units) = layer.cell, record.gate.shape
+    is_open = record.gate != 0
     events = is_open.unflatten(-1, (layer.heads, -1)).any(-1).sum(1)
-    reads = getattr(layer, f"weight_ih_l{layer.num_layers - 1}").shape[-1]
-    each = cell.drives * (reads + layer.head_size)  # rows of both weights, for one unit
+    features = getattr(layer, f"weight_ih_l{layer.num_layers - 1}").shape[-1]
+    per_update = cell.drives * (features + layer.head_size)  # rows of both weights of one unit
     updates = is_open.sum().item() / batch
     memory = layer.gates[-1].init_memory(1).numel()  # type: ignore[operator]
     kind = type(layer).__name__
     heads = "" if layer.heads == 1 else f", {layer.heads} heads"
     return TradeOffs(
         f"{kind}{heads}, p = {updates / (steps * units):.2g}",
-        Cost("T d²", updates * each),
+        Cost("T d²", updates * per_update),
         Cost("T", events.max().item()),
         Cost("p T", updates / units),
-        Cost("d", len(cell.components) * units + memory + 1),  # and the clock
-        Cost("p d²", updates * each / steps),
+        Cost("d", len(cell.components) * units + memory + 1),  # one more for the clock
+        Cost("p d²", updates * per_update / steps),
     )
 
 
 def multiply_adds(call: Callable[..., Any], *arguments: Any) -> int:
-    """Of the matrix products in a call."""
+    """Multiply-adds of the matrix products in a call."""
     with FlopCounterMode(display=False) as counter:
         call(*arguments)
     return counter.get_total_flops() // 2

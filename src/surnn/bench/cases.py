@@ -1,4 +1,4 @@
-"""What is measured: cases and suites as plain data, most important first. No torch in here."""
+"""Cases and suites as plain data, the most important first. Does not import torch."""
 
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -16,22 +16,22 @@ TORCH = {"gru": "nn.GRU", "lstm": "nn.LSTM", "rnn": "nn.RNN"}
 GROUPS = {
     "layer": "training step against torch's layer of as many units (whose recurrence is dense)",
     "length": "training step over sequence length, as in the paper's figure",
-    "long": "long sequences: time follows the events of the busiest head",
+    "long": "long sequences: time grows with the events of the busiest head",
     "spiking": "spiking layer (adaptive LIF) against an eager loop",
-    "input": "gates that see the input against a clock",
+    "input": "gates that depend on the input against a clock",
     "dense": "one dense head with a gate for each unit",
-    "peers": "other people's recurrent layers",
+    "peers": "recurrent layers of other packages",
 }
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A layer, and how it is run; widths and lengths are its case's."""
+    """A layer and its options; the case has widths and lengths."""
 
     name: str
     kind: Literal["ours", "torch", "peer"]
     cell: str = "gru"
-    """Of ours and torch's; a peer's name in :mod:`surnn.bench.peers`."""
+    """The cell, or a peer's name in :mod:`surnn.bench.peers`."""
     heads: int = 1
     dtype: str = "bfloat16"
     rate: float | None = None
@@ -39,7 +39,7 @@ class Contestant:
     backend: str = "auto"
     modes: tuple[Mode, ...] = BOTH
     turns: int | None = None
-    """At most so many, for those that are slow."""
+    """The largest number of turns, for slow layers."""
     against: str | None = None
     """The contestant of the same case that it is compared with."""
 
@@ -62,13 +62,13 @@ class Case:
 
 
 def select(cases: list[Case], patterns: list[str] | None) -> list[Case]:
-    """Those whose name fits any pattern; LookupError if a pattern fits none."""
+    """The cases whose name matches any pattern; LookupError if a pattern matches none."""
     if not patterns:
         return cases
     for pattern in patterns:
         if not any(fnmatchcase(case.name, pattern) for case in cases):
             names = ", ".join(case.name for case in cases)
-            raise LookupError(f"no case fits {pattern!r}; there are: {names}")
+            raise LookupError(f"no case matches {pattern!r}; there are: {names}")
     return [case for case in cases if any(fnmatchcase(case.name, p) for p in patterns)]
 
 
@@ -87,7 +87,7 @@ def ours(
 
 
 def torch_layer(cell: str, dtype: str, library: str) -> Contestant:
-    """torch's layer: cuDNN's on a GPU, which never skips a step."""
+    """torch's layer: cuDNN's on a GPU, which never skips a time step."""
     return Contestant(f"{library} {TORCH[cell]}", "torch", cell, 1, dtype)
 
 
@@ -140,13 +140,13 @@ def length_case(
 def long_case(
     shape: tuple[int, int, int], heads: int, dtype: str, rates: tuple[float, ...]
 ) -> Case:
-    """Ever rarer updates of one long sequence."""
+    """One long sequence at ever lower update rates."""
     mine = tuple(ours("gru", shape[2], heads, rate, dtype) for rate in rates)
     return Case(f"long-{shape[0]}x{shape[1]}", "long", *shape, mine)
 
 
 def spiking_case(shape: tuple[int, int, int], heads: int, dtypes: tuple[str, ...]) -> Case:
-    """torch has no spiking layer: the rival is the loop that one would write."""
+    """torch has no spiking layer: the rival is a plain loop."""
     rate, hidden = RATES[1], shape[2]
     loop = Contestant(
         "eager loop", "ours", "alif", heads, "float32", rate, "clock", "reference", EAGER, 3
@@ -159,7 +159,7 @@ def spiking_case(shape: tuple[int, int, int], heads: int, dtypes: tuple[str, ...
 
 
 def input_case(shape: tuple[int, int, int], heads: int, dtype: str) -> Case:
-    """What schedules of each sequence's own cost, over one that all share."""
+    """The cost of one gate schedule per sequence over a shared one."""
     pairs = []
     for rate in RATES:
         clock = ours("gru", shape[2], heads, rate, dtype, " clock")
@@ -171,7 +171,7 @@ def input_case(shape: tuple[int, int, int], heads: int, dtype: str) -> Case:
 
 
 def dense_case(shape: tuple[int, int, int], dtype: str, library: str) -> Case:
-    """No heads to compact: every step has some unit that updates."""
+    """No heads to compact: at every time step some unit updates."""
     theirs = torch_layer("gru", dtype, library)
     ways = (("auto", BOTH, None), ("onepass", EAGER, None))
     mine = [
@@ -188,7 +188,7 @@ def dense_case(shape: tuple[int, int, int], dtype: str, library: str) -> Case:
 
 
 def peers_case(shape: tuple[int, int, int], heads: int, dtype: str, library: str) -> Case:
-    """Those that are installed; minGRU and HGRN have no recurrent matrix at all."""
+    """Installed peers; minGRU and HGRN have no recurrent matrix."""
     theirs = replace(torch_layer("gru", dtype, library), modes=EAGER)
     mine = ours("gru", shape[2], heads, RATES[1], dtype, modes=EAGER, against=theirs.name)
     others = [
@@ -203,7 +203,7 @@ def peers_case(shape: tuple[int, int, int], heads: int, dtype: str, library: str
 
 
 def full_suite() -> list[Case]:
-    """What the README reports. Few distinct layers, since each has kernels to compile."""
+    """The suite of the README. Few distinct layers, because each has kernels to compile."""
     both = ("bfloat16", "float32")
     lengths = (128, 256, 512, 1024, 2048, 4096)
     return [
@@ -224,7 +224,7 @@ def full_suite() -> list[Case]:
 
 
 def quick_suite() -> list[Case]:
-    """Two small shapes, for the question whether a change was for the better."""
+    """Two small shapes, to check whether a change made things faster."""
     return [
         layer_case("gru-784x256", "gru", (784, 256, 256), 4),
         layer_case("gru-1024x16", "gru", (1024, 16, 256), 4),
@@ -232,7 +232,7 @@ def quick_suite() -> list[Case]:
 
 
 def smoke_suite() -> list[Case]:
-    """Every kind of case on tiny shapes, on any device: does it run? Times mean nothing."""
+    """Every kind of case on tiny shapes, on any device, to check that all run. Ignore the times."""
     shape, dtype, options = (24, 4, 32), "float32", {"rival": "float32", "library": "torch"}
     return [
         layer_case("gru-24x4", "gru", shape, 2, dtypes=(dtype,), **options),

@@ -1,4 +1,4 @@
-"""From a contestant's description to a layer on the device."""
+"""Builds a contestant's layer on the device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..gates import Gate, InputGate, Rhythm
-from ..layers import SelectiveLayer, SuGRU, SuLSTM, SuRNN, SuSNN
-from ..layers.sequence import spread_gates
-from ..scan.contract import open_heads
+from surnn.nn.gates import Gate, InputGate, Rhythm
+from surnn.nn.layers import SelectiveLayer, SuGRU, SuLSTM, SuRNN, SuSNN
+from surnn.nn.layers.sequence import spread_gates
+from surnn.scan.contract import open_heads
+
 from .cases import Case, Contestant
 from .peers import PEERS
 
@@ -18,36 +19,39 @@ Make = Callable[..., Any]
 OURS: dict[str, Make] = {"gru": SuGRU, "lstm": SuLSTM, "rnn": SuRNN, "alif": SuSNN}
 TORCH: dict[str, Make] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 
-# Room that a graph of ours is given over the updates that there are.
+# Room of a CUDA graph of ours relative to the updates it needs.
 HEADROOM = 1.3
 
 
 @dataclass(frozen=True)
-class Built:
-    """A layer, and what is known of it before it runs."""
+class LayerInstance:
+    """A layer, its backend, events and update rate."""
 
     module: nn.Module
     backend: str | None = None
     events: int | None = None
-    """Of the busiest head, and of the busiest sequence if each has its own: the serial depth."""
+    """Events of the busiest head (and of the busiest sequence, if each has its own gates): the
+    serial depth."""
     rate: float | None = None
-    """Share of open gates. Not read off the layer afterwards: a graph's memory is used again."""
+    """Share of open gates, computed before the run: a graph reuses its memory."""
 
 
-def build(case: Case, contestant: Contestant, x: Tensor, *, fixed_room: bool, seed: int) -> Built:
+def build(
+    case: Case, contestant: Contestant, x: Tensor, *, fixed_room: bool, seed: int
+) -> LayerInstance:
     """The layer on x's device. ``fixed_room`` is for graphs: no size may depend on the gates."""
     torch.manual_seed(seed)
     if contestant.kind == "ours":
         return _build_ours(case, contestant, x, fixed_room)
     if contestant.kind == "torch":
         layer: nn.RNNBase = TORCH[contestant.cell](case.hidden, case.hidden).to(x.device, x.dtype)
-        layer.flatten_parameters()  # the cast has torn the weights apart, which cuDNN warns of
-        return Built(layer)
+        layer.flatten_parameters()  # the cast scatters the weights, and cuDNN would warn
+        return LayerInstance(layer)
     peer = PEERS[contestant.cell](case.hidden, case.hidden, contestant.heads)
-    return Built(peer.to(x.device, x.dtype))
+    return LayerInstance(peer.to(x.device, x.dtype))
 
 
-def _build_ours(case: Case, contestant: Contestant, x: Tensor, fixed_room: bool) -> Built:
+def _build_ours(case: Case, contestant: Contestant, x: Tensor, fixed_room: bool) -> LayerInstance:
     layer: SelectiveLayer = OURS[contestant.cell](
         case.hidden,
         case.hidden,
@@ -61,10 +65,10 @@ def _build_ours(case: Case, contestant: Contestant, x: Tensor, fixed_room: bool)
     opened = open_heads(gate)
     if fixed_room:
         assert contestant.rate is not None
-        found = opened.float().mean().item()
-        layer.max_rate = min(1.0, HEADROOM * max(contestant.rate, found))
+        rate = max(contestant.rate, opened.float().mean().item())
+        layer.max_rate = min(1.0, HEADROOM * rate)
     events = int(opened.sum(0).max())
-    return Built(layer, layer.chosen_backend, events, gate.float().mean().item())
+    return LayerInstance(layer, layer.chosen_backend, events, gate.float().mean().item())
 
 
 def _gate(contestant: Contestant, steps: int) -> Gate:

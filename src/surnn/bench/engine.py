@@ -1,18 +1,19 @@
 """The C engine against dense recurrences: ``surnn bench engine``.
 
-Two GRU layers of 256 units, one number a step, 784 steps, one stream, one thread: the shape of the
-paper's latency table. Groups of 16 units share a gate, or each unit has its own; making the gates
-is part of the time. Steps come one by one, as in a stream, or as a whole known sequence. All
-contestants take turns in one process.
+Two GRU layers of 256 units, one number per time step, 784 time steps, one stream, one thread: the
+shape of the paper's latency table. Groups of 16 units share a gate, or each unit has its own. The
+time includes the gates: the clock starts past the gates' horizon, where the file has no table of
+them. The input comes one time step at a time, as in a stream, or as a whole sequence. All
+contestants take turns in one process. A time step is its median over the turns; a whole sequence is
+the thread's own time, so that other processes do not count; the parts of a GRU are those of the
+fastest turn.
 """
 
 import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from importlib import import_module
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,44 +22,31 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from torch import nn
 
-from .. import AlwaysOpen, Engine, Rhythm, SuGRU
-from ..export import to_engine
-from ..export.engine import Weights
-from ..plotting import NoMatplotlib, styled
+from surnn import AlwaysOpen, Engine, Rhythm, SuGRU
+from surnn.deploy.export import to_engine
+from surnn.deploy.export.engine import Weights
+from surnn.nn.gates.calibration import bias_for_rate
+from surnn.plotting import NoMatplotlib, styled
+
 from . import figures, results
-from .jobs import explain
+from .engine_rivals import Contestant, rivals
 
 STEPS, WIDTH, LAYERS, GROUP = 784, 256, 2, 16
+STREAMS = 64
+"""Streams that step together."""
 SPARSITIES = (0.5, 0.83, 0.87, 0.95)
 OF_UNITS = (0.83, 0.87)
-"""Sparsities that are measured with a gate for each unit, too."""
+"""Sparsities that are also measured with one gate per unit."""
 WHOLE = (0.0, 0.83)
-"""Sparsities that are measured over whole sequences, too."""
+"""Sparsities that are also measured on whole sequences."""
+WIDE = 132
+"""Characters of the tables."""
 PARTS = ("reset", "update", "candidate", "state")
 
 
-@dataclass
-class Contestant:
-    """Someone who turns frames [T, 1] into outputs [T, 256]."""
-
-    name: str
-    run: Callable[[np.ndarray], np.ndarray]
-    each: Callable[[np.ndarray], list[float]] | None = None
-    """Seconds of each step, if it runs step by step; else it knows the whole sequence."""
-    sparsity: float | None = None
-    """Share of units that do not update, over steps and layers."""
-    macs: float | None = None
-    """Share of multiply-accumulates that are done."""
-    seconds: list[float] = field(default_factory=list)
-    latencies: list[float] = field(default_factory=list)
-    difference: float | None = None
-    """Largest, of outputs from the same layer in torch."""
-
-
 def run(turns: int, seed: int, out: Path, command: str) -> None:
-    """Measure, show, and keep the numbers in ``out``."""
+    """Measure, print, and write the numbers to ``out``."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -69,9 +57,9 @@ def run(turns: int, seed: int, out: Path, command: str) -> None:
     result["environment"]["command"] = command
     results.write(out, result)
     console = Console()
-    wide = Console(width=max(console.width, 120))  # a table that is cut off says nothing
+    wide = Console(width=max(console.width, WIDE))  # wide enough for the tables
     with (out / "table.txt").open("w") as file:
-        for paper in (wide, Console(file=file, width=120)):
+        for paper in (wide, Console(file=file, width=WIDE)):
             for table in tables(result):
                 paper.print(table)
     if (problem := draw(result, out / "engine.png")) is not None:
@@ -80,229 +68,152 @@ def run(turns: int, seed: int, out: Path, command: str) -> None:
 
 
 def measure(turns: int, seed: int, folder: Path) -> dict[str, Any]:
-    """Everyone's times."""
+    """The times of all contestants."""
     torch.manual_seed(seed)
     frames = torch.rand(STEPS, 1).numpy()
     dense = SuGRU(1, WIDTH, LAYERS, gate=AlwaysOpen(granularity=GROUP))
     contestants: list[Contestant] = []
     engines: dict[str, Engine] = {}
+    batched: dict[str, Engine] = {}
     cases = [(sparsity, GROUP) for sparsity in (0.0, *SPARSITIES)]
     for sparsity, shared in [*cases, *((sparsity, 1) for sparsity in OF_UNITS)]:
-        layer = dense if sparsity == 0 else masked(dense, sparsity, shared)
-        expected = layer(torch.from_numpy(frames)[:, None])[0][:, 0].numpy()
+        layer = dense if sparsity == 0 else gated(dense, sparsity, shared)
+        past_horizon = layer.init_state(1)._replace(t=torch.tensor(STEPS))
+        expected = layer(torch.from_numpy(frames)[:, None], past_horizon)[0][:, 0].numpy()
         name = "dense" if sparsity == 0 else f"{sparsity:.0%} closed"
         name = f"engine, {name}{', single units' if shared == 1 else ''}"
         for weights in get_args(Weights):
-            engine = exported(layer, weights, folder)
+            engine = export(layer, weights, folder)
             contestants.append(of_engine(engine, f"{name}, {weights}", frames, expected))
             if sparsity in WHOLE and shared == GROUP:
                 contestants.append(whole_of(engine, contestants[-1]))
             if weights == "float32" and shared == GROUP:
                 engines[name] = engine
+            if sparsity in WHOLE:
+                batched[f"{name}, {weights}"] = engine
     (simd,) = {engine.simd for engine in engines.values()}
     others, missing = rivals(dense)
     contestants += others
     for _ in track(range(turns), "turns", transient=True):
         for contestant in contestants:
-            begin = time.perf_counter()
+            begin = time.thread_time()
             contestant.run(frames)
-            contestant.seconds.append(time.perf_counter() - begin)
+            contestant.seconds.append(time.thread_time() - begin)
             if contestant.each is not None:
-                contestant.latencies += contestant.each(frames)
+                contestant.latencies.append(contestant.each(frames))
     parts = {name: parts_of(engine, frames, turns, False) for name, engine in engines.items()}
     before = {name: parts_of(engine, frames, turns, True) for name, engine in engines.items()}
     return {
         "environment": results.environment("cpu") | {"processor": processor(), "simd": simd},
         "steps": STEPS,
         "records": [summary(c) for c in contestants],
+        "clock": STEPS,
+        "streams": {name: many_streams(engine, turns, seed) for name, engine in batched.items()},
         "parts": parts,
         "parts_reset_before": before,
         "not_run": missing,
     }
 
 
-def masked(dense: SuGRU, sparsity: float, shared: int) -> SuGRU:
-    """The same weights under clocks, each shared by some units."""
+def gated(dense: SuGRU, sparsity: float, shared: int) -> SuGRU:
+    """The same weights with clock gates, each shared by ``shared`` units.
+
+    The share of closed units is exact past the horizon.
+    """
     gate = Rhythm(rate=1 - sparsity, granularity=shared, horizon=STEPS)
     layer = SuGRU(1, WIDTH, LAYERS, gate=gate)
     layer.load_state_dict(dense.state_dict(), strict=False)
+    t = torch.arange(STEPS + 1, 2 * STEPS + 1)[:, None]  # the time steps that are timed
+    for each in layer.gates:
+        each.bias.copy_(bias_for_rate(each.wave(t)[:, 0], each.rate))  # type: ignore[operator]
     return layer
 
 
-def exported(layer: SuGRU, weights: Weights, folder: Path) -> Engine:
+def export(layer: SuGRU, weights: Weights, folder: Path) -> Engine:
     path = folder / f"{id(layer)}-{weights}.surnn"
     to_engine(layer, path, weights=weights)
     return Engine(path)
 
 
 def of_engine(engine: Engine, name: str, frames: np.ndarray, expected: np.ndarray) -> Contestant:
-    """Streamed, in a loop in C."""
+    """The engine as a stream, in a loop in C."""
     stream = engine.stream()
-    found, closed = [], []
+    stream.clock = STEPS
+    outputs, shares = [], []
     for frame in frames:
-        found.append(stream.step(frame))
-        closed += [1 - stream.gates(layer).mean() for layer in range(engine.layers)]
+        outputs.append(stream.step(frame))
+        shares.append(float(np.mean([stream.gates(i).mean() for i in range(engine.layers)])))
     return Contestant(
         name,
-        engine.run_steps,
-        lambda frames: engine.time_steps(frames).tolist(),
-        float(np.mean(closed)),
+        lambda frames: engine.run_steps(frames, STEPS),
+        lambda frames: engine.time_steps(frames, STEPS).tolist(),
+        1 - float(np.mean(shares)),
         1 - stream.work.skipped,
-        difference=float(np.abs(np.stack(found) - expected).max()),
+        open_shares=shares,
+        difference=float(np.abs(np.stack(outputs) - expected).max()),
     )
 
 
 def whole_of(engine: Engine, streamed: Contestant) -> Contestant:
-    """The same, given the whole sequence; its outputs are equal bit for bit."""
+    """The same engine on the whole sequence; its outputs are bit-identical."""
     stream = engine.stream()
+
+    def run(frames: np.ndarray) -> np.ndarray:
+        stream.reset()
+        stream.clock = STEPS
+        return stream.run(frames)
+
     return replace(
         streamed,
         name=f"{streamed.name}, whole sequence",
-        run=lambda frames: stream.reset().run(frames),
+        run=run,
         each=None,
+        open_shares=None,
         seconds=[],
         latencies=[],
     )
 
 
-# ---------------------------------------------------------------------------- the others
-
-
-def rivals(dense: SuGRU) -> tuple[list[Contestant], dict[str, str]]:
-    """torch's layer and onnxruntime's operator with the same weights; and who is not here, why."""
-    layer = dense.to_torch()
-    found = [
-        Contestant("torch nn.GRU, whole sequence", lambda frames: whole(layer, frames)),
-        Contestant(
-            "torch nn.GRU, streamed",
-            lambda frames: streamed(layer, frames, None),
-            lambda frames: latencies(lambda note: streamed(layer, frames, note)),
-        ),
-    ]
-    try:
-        session = onnx_session(layer)
-    except ModuleNotFoundError as error:
-        return found, {"onnxruntime GRU": explain(error)}
-    found += [
-        Contestant("onnxruntime GRU, whole sequence", lambda frames: onnx_whole(session, frames)),
-        Contestant("onnxruntime GRU, streamed", lambda frames: onnx_streamed(session, frames, None),
-                   lambda frames: latencies(lambda note: onnx_streamed(session, frames, note))),
-    ]  # fmt: skip
-    return found, {}
-
-
-Note = Callable[[], None] | None
-
-
-def latencies(work: Callable[[Note], object]) -> list[float]:
-    """Seconds between one note and the next."""
-    times = [time.perf_counter()]
-    work(lambda: times.append(time.perf_counter()))
-    return np.diff(times).tolist()
-
-
-def whole(layer: nn.RNNBase, frames: np.ndarray) -> np.ndarray:
-    return layer(torch.from_numpy(frames)[:, None])[0][:, 0].numpy()
-
-
-def streamed(layer: nn.RNNBase, frames: np.ndarray, note: Note) -> np.ndarray:
-    out, state = np.empty((len(frames), WIDTH), np.float32), torch.zeros(LAYERS, 1, WIDTH)
-    for t, frame in enumerate(torch.from_numpy(frames)[:, None, None]):
-        y, state = layer(frame, state)
-        out[t] = y[0, 0].numpy()
-        if note is not None:
-            note()
-    return out
-
-
-def onnx_session(layer: nn.RNNBase) -> Any:
-    """Two GRU operators in a row, states in and out."""
-    onnx, onnxruntime = import_module("onnx"), import_module("onnxruntime")  # if they are there
-    helper, numpy_helper = import_module("onnx.helper"), import_module("onnx.numpy_helper")
-
-    def number(name: str, tensor: torch.Tensor) -> Any:
-        return numpy_helper.from_array(np.ascontiguousarray(tensor.detach().numpy()), name)
-
-    def gates_first(rows: torch.Tensor) -> torch.Tensor:
-        r, z, n = rows.chunk(3)  # torch's order; ONNX has z first
-        return torch.cat((z, r, n))
-
-    nodes, weights, given = [], [], "x"
-    for i in range(LAYERS):
-        w, u, b, c = (
-            gates_first(getattr(layer, f"{name}_l{i}"))
-            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        )
-        weights += [number(f"w{i}", w[None]), number(f"u{i}", u[None])]
-        weights += [number(f"b{i}", torch.cat((b, c))[None])]
-        names = [given, f"w{i}", f"u{i}", f"b{i}", "", f"h{i}"]
-        nodes += [
-            helper.make_node("GRU", names, [f"y{i}", f"new{i}"], hidden_size=WIDTH,
-                             linear_before_reset=1),
-            helper.make_node("Squeeze", [f"y{i}", "directions"], [f"x{i + 1}"]),
-        ]  # fmt: skip
-        given = f"x{i + 1}"
-    weights.append(numpy_helper.from_array(np.array([1]), "directions"))
-    kind = onnx.TensorProto.FLOAT
-    inputs = [helper.make_tensor_value_info("x", kind, ["T", 1, 1])]
-    inputs += [helper.make_tensor_value_info(f"h{i}", kind, [1, 1, WIDTH]) for i in range(LAYERS)]
-    outputs = [helper.make_tensor_value_info(given, kind, ["T", 1, WIDTH])]
-    outputs += [
-        helper.make_tensor_value_info(f"new{i}", kind, [1, 1, WIDTH]) for i in range(LAYERS)
-    ]
-    graph = helper.make_graph(nodes, "gru", inputs, outputs, weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.checker.check_model(model)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-
-
-def onnx_states() -> dict[str, np.ndarray]:
-    return {f"h{i}": np.zeros((1, 1, WIDTH), np.float32) for i in range(LAYERS)}
-
-
-def onnx_whole(session: Any, frames: np.ndarray) -> np.ndarray:
-    return session.run(None, {"x": frames[:, None], **onnx_states()})[0][:, 0]
-
-
-def onnx_streamed(session: Any, frames: np.ndarray, note: Note) -> np.ndarray:
-    out, states = np.empty((len(frames), WIDTH), np.float32), onnx_states()
-    for t, frame in enumerate(frames[:, None, None]):
-        y, *new = session.run(None, {"x": frame, **states})
-        states = {f"h{i}": h for i, h in enumerate(new)}
-        out[t] = y[0, 0]
-        if note is not None:
-            note()
-    return out
-
-
 # ---------------------------------------------------------------------------- numbers
 
 
+def many_streams(engine: Engine, turns: int, seed: int) -> dict[str, float]:
+    """Microseconds of a time step of one of STREAMS streams, one after another and together."""
+    frames = np.random.default_rng(seed).random((STEPS // 8, STREAMS, engine.input_size))
+    seconds: dict[bool, list[np.ndarray]] = {False: [], True: []}
+    for _ in range(turns):
+        for together, measured in seconds.items():
+            measured.append(engine.time_streams(frames, together, STEPS))
+    alone, together = (float(np.median(s, 0).mean()) / STREAMS * 1e6 for s in seconds.values())
+    return {"alone_us": alone, "together_us": together}
+
+
 def parts_of(engine: Engine, frames: np.ndarray, turns: int, before: bool) -> dict[str, float]:
-    """Median seconds of the parts of a sequence."""
-    measured = [engine.time_parts(frames, before)[1] for _ in range(turns)]
-    return {name: statistics.median(m[name] for m in measured) for name in measured[0]}
+    """Seconds of the parts of a sequence, each in its fastest turn."""
+    measured = [engine.time_parts(frames, before, STEPS)[1] for _ in range(turns)]
+    return {name: min(m[name] for m in measured) for name in measured[0]}
 
 
 def summary(c: Contestant) -> dict[str, Any]:
     """A contestant's numbers, in microseconds."""
     low, _, high = np.percentile(c.seconds, (25, 50, 75)) * 1e6
-    told = {
+    numbers: dict[str, Any] = {
         "name": c.name, "sparsity": c.sparsity, "macs_done": c.macs, "difference": c.difference,
         "sequence_us": statistics.median(c.seconds) * 1e6, "iqr_us": high - low,
         "turns_us": [s * 1e6 for s in c.seconds],
     }  # fmt: skip
     if c.latencies:
-        told["p50_us"], told["p99_us"] = (np.percentile(c.latencies, (50, 99)) * 1e6).tolist()
-    return told
+        numbers["p50_us"], numbers["p99_us"] = (np.percentile(c.latencies, (50, 99)) * 1e6).tolist()
+        steps = np.median(c.latencies, 0)  # without the pauses of the operating system
+        numbers["sequence_us"] = float(steps.sum() * 1e6)
+        numbers["worst_us"] = float(steps.max() * 1e6)
+        if c.open_shares is not None:
+            numbers["open_at_worst"] = c.open_shares[int(steps.argmax())]
+    return numbers
 
 
 def processor() -> str:
-    """Its name, as the system has it."""
+    """The processor's name."""
     names = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -312,16 +223,18 @@ def processor() -> str:
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
-    """What was measured, and the paper's own table."""
+    """Tables of all contestants, and in the form of the paper's."""
     dense = {
         kind: next(r["sequence_us"] for r in result["records"] if is_whole(r) == kind)
         for kind in (False, True)
     }
     all_of_them = Table(title=f"{LAYERS} x {WIDTH} GRU, {STEPS} steps, one thread", box=None)
-    for name in ("", "closed", "MACs", "µs a step", "vs dense", "p50 µs", "p99 µs", "difference"):
+    for name in ("", "closed", "MACs", "µs a step", "vs dense", "p50 µs", "worst µs", "open then",
+                 "difference"):  # fmt: skip
         all_of_them.add_column(name, justify="right" if name else "left", no_wrap=True)
     for r in result["records"]:
-        percentiles = [f"{r[p]:.2f}" if p in r else "" for p in ("p50_us", "p99_us")]
+        percentiles = [f"{r[p]:.2f}" if p in r else "" for p in ("p50_us", "worst_us")]
+        percentiles.append(f"{r['open_at_worst']:.0%}" if "open_at_worst" in r else "")
         shares = ["" if r[k] is None else f"{r[k]:.1%}" for k in ("sparsity", "macs_done")]
         faster = dense[is_whole(r)] / r["sequence_us"]
         times = f"{r['sequence_us'] / STEPS:.2f}", f"{faster:.2f}x"
@@ -332,25 +245,37 @@ def tables(result: dict[str, Any]) -> list[Table]:
     title = "parts of a sequence, computed one after another [µs]"
     return [
         all_of_them,
+        streams_table(result["streams"]),
         parts_table(title, result["parts"]),
         parts_table("the same, if the reset came before [µs]", result["parts_reset_before"]),
     ]
 
 
 def is_whole(record: dict[str, Any]) -> bool:
-    """Whether it knew the whole sequence."""
+    """Whether it took the whole sequence at once."""
     return "p50_us" not in record
 
 
+def streams_table(measured: dict[str, dict[str, float]]) -> Table:
+    """Many streams, one after another and together."""
+    table = Table(title=f"{STREAMS} streams, µs a step of each", box=None)
+    for name in ("", "one after another", "together", "faster"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for name, numbers in measured.items():
+        alone, together = numbers["alone_us"], numbers["together_us"]
+        table.add_row(name, f"{alone:.2f}", f"{together:.2f}", f"{alone / together:.2f}x")
+    return table
+
+
 def parts_table(title: str, measured: dict[str, dict[str, float]]) -> Table:
-    """The paper's table: each part, and its share of the dense network's."""
+    """The paper's table: the time of each part, and relative to the dense network."""
     table = Table(title=title, box=None)
     for name in ("", *measured):
         table.add_column(name.removeprefix("engine, "), justify="right")
     for part in (*PARTS, "total"):
         row = [total(p) if part == "total" else p[part] * 1e6 for p in measured.values()]
-        told = [f"{row[0]:.0f}", *(f"{v:.0f} ({v / row[0]:.2f})" for v in row[1:])]
-        table.add_row(part, *told)
+        cells = [f"{row[0]:.0f}", *(f"{v:.0f} ({v / row[0]:.2f})" for v in row[1:])]
+        table.add_row(part, *cells)
     return table
 
 
@@ -360,7 +285,7 @@ def total(parts: dict[str, float]) -> float:
 
 
 def draw(result: dict[str, Any], path: Path) -> str | None:
-    """Speed against the share of closed units; a reason if it cannot be drawn."""
+    """Draw speed against the share of closed units. Returns a reason if it cannot be drawn."""
     try:
         with styled():
             figures.engine(result).savefig(path, dpi=160)

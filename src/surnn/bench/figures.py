@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..plotting import COLOURS, GREY, NoMatplotlib, new_figure, open_axes, styled
+from surnn.plotting import COLOURS, GREY, NoMatplotlib, new_figure, open_axes, styled
+
 from .cases import SHORT
 
 if TYPE_CHECKING:
@@ -21,21 +22,21 @@ FIGURES = {
     "length": ("length", (8, 5)),
     "events": ("long", (8, 5)),
 }
-"""Name of a figure: which group of cases it shows, and its size."""
+"""Figures by name: the group of cases, and the size."""
 
 
 def draw(result: dict[str, Any], folder: Path) -> list[Path]:
-    """Write every figure that there is data for."""
-    drawn = []
+    """Write every figure that has data. Returns their paths."""
+    paths = []
     try:
         with styled():
             for name in FIGURES:
                 if (figure := paint(result, name)) is not None:
                     figure.savefig(folder / f"{name}.png", dpi=160)
-                    drawn.append(folder / f"{name}.png")
+                    paths.append(folder / f"{name}.png")
     except NoMatplotlib as error:
-        raise NoMatplotlib(f"{error}, then draw them with: surnn bench --plot {folder}") from error
-    return drawn
+        raise NoMatplotlib(f", then surnn bench --plot {folder}") from error
+    return paths
 
 
 def paint(result: dict[str, Any], name: str) -> "Figure | None":
@@ -55,7 +56,7 @@ def paint(result: dict[str, Any], name: str) -> "Figure | None":
 def _log_milliseconds(axes: "Axes") -> None:
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
-    # 2 and 5 between the tens: all would be too many, none too few where times differ little
+    # labels at 2 and 5 between the powers of ten
     axes.yaxis.set_minor_formatter(lambda x, _: f"{x:g}" if f"{x:e}"[0] in "25" else "")
     axes.set_ylabel(STEP)
 
@@ -70,15 +71,15 @@ def _source(result: dict[str, Any]) -> str:
 
 def _speed(axes: "Axes", records: Records, _fits: Records) -> None:
     """Bars by shape: the rival, then ours by rate and mode, with the speed-up above."""
-    mine = [r for r in records if r["kind"] == "ours"]
-    places = list(dict.fromkeys((r["case"], r["dtype"]) for r in mine))
-    series = sorted({(r["rate"], r["mode"]) for r in mine}, key=lambda s: (-s[0], s[1]))
+    ours = [r for r in records if r["kind"] == "ours"]
+    places = list(dict.fromkeys((r["case"], r["dtype"]) for r in ours))
+    series = sorted({(r["rate"], r["mode"]) for r in ours}, key=lambda s: (-s[0], s[1]))
     rates = sorted({rate for rate, _ in series}, reverse=True)
     width = 0.9 / (len(series) + 1)
     rivals = {place: _best_rival(records, place[0]) for place in places}
     for index, key in enumerate([None, *series]):
         heights = [
-            rivals[p] if key is None else _height(mine, p, key)  # None where it was not measured
+            rivals[p] if key is None else _height(ours, p, key)  # None if not measured
             for p in places
         ]
         shift = (index - len(series) / 2) * width
@@ -94,7 +95,7 @@ def _speed(axes: "Axes", records: Records, _fits: Records) -> None:
         _write_speedups(axes, places, rivals, heights, shift)
     _log_milliseconds(axes)
     low, high = axes.get_ylim()
-    axes.set_ylim(low / 1.5, high * 1.2)  # so that the smallest bar is one, and speed-ups have room
+    axes.set_ylim(low / 1.5, high * 1.2)  # room for the smallest bar and for the speed-ups
     axes.margins(x=0.01)
     axes.set_xticks(range(len(places)), [_place_label(records, place) for place in places])
     axes.set_title("Training step against torch's layer of the same width (lower is better)")
@@ -109,8 +110,8 @@ def _best_rival(records: Records, case: str) -> float | None:
     )
 
 
-def _height(mine: Records, place: tuple[str, str], key: tuple[float, str]) -> float | None:
-    for r in mine:
+def _height(ours: Records, place: tuple[str, str], key: tuple[float, str]) -> float | None:
+    for r in ours:
         if ((r["case"], r["dtype"]), (r["rate"], r["mode"])) == (place, key):
             return r["fwd_bwd_ms"]
     return None
@@ -137,7 +138,7 @@ def _place_label(records: Records, place: tuple[str, str]) -> str:
     cell = f"{CELLS[r['cell']]} {r['heads']}×{r['H'] // r['heads']}"
     label = f"{cell}, {SHORT[r['dtype']]}\nT = {r['T']}\nB = {r['B']}"
     for rival in (r for r in same if r["kind"] == "torch"):
-        if rival["dtype"] != r["dtype"]:  # which a reader must not overlook
+        if rival["dtype"] != r["dtype"]:  # readers must see this
             return f"{label}\nrival in {SHORT[rival['dtype']]}"
     return label
 
@@ -146,7 +147,7 @@ def _place_label(records: Records, place: tuple[str, str]) -> str:
 
 
 def _length(axes: "Axes", records: Records, _fits: Records) -> None:
-    """The paper's figure: one line for each contestant, dashed as a graph."""
+    """The paper's figure: one line per contestant, dashed for CUDA graphs."""
     names = list(dict.fromkeys(r["contestant"] for r in records))
     colours = iter(COLOURS)
     for name in names:
@@ -161,7 +162,7 @@ def _length(axes: "Axes", records: Records, _fits: Records) -> None:
     axes.set_xscale("log", base=2)
     _log_milliseconds(axes)
     axes.set_xticks(lengths, [str(t) for t in lengths])
-    axes.set_xlabel("sequence length T [steps]")
+    axes.set_xlabel("sequence length T [time steps]")
     axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
     some = records[0]
     axes.set_title(f"Training step over length, B = {some['B']}, H = {some['H']}")
@@ -172,7 +173,7 @@ def _length(axes: "Axes", records: Records, _fits: Records) -> None:
 
 
 def _events(axes: "Axes", records: Records, fits: Records) -> None:
-    """Time against the events of the busiest head, and the line through it."""
+    """Time against the events of the busiest head, with the fitted line."""
     most = max(r["events"] for r in records)
     keys = sorted({(r["case"], r["mode"]) for r in records})
     for colour, (case, mode) in zip(COLOURS, keys, strict=False):
@@ -195,7 +196,7 @@ def _events(axes: "Axes", records: Records, fits: Records) -> None:
     axes.set_ylabel(STEP)
     axes.grid(True, color="#dddddd", linewidth=0.6)
     some = records[0]
-    axes.set_title(f"Time follows the updates, T = {some['T']}, B = {some['B']}, H = {some['H']}")
+    axes.set_title(f"Time against events, T = {some['T']}, B = {some['B']}, H = {some['H']}")
     axes.legend(frameon=False, loc="upper left")
 
 
@@ -203,7 +204,7 @@ def _events(axes: "Axes", records: Records, fits: Records) -> None:
 
 
 def engine(result: dict[str, Any]) -> "Figure":
-    """The C engine's speed against the share of closed units, beside others' dense speed."""
+    """The C engine's speed against the share of closed units, and the dense speed of its rivals."""
     figure = new_figure(7, 4.5)
     axes = figure.add_subplot()
     records = [r for r in result["records"] if "whole sequence" not in r["name"]]
@@ -221,7 +222,7 @@ def engine(result: dict[str, Any]) -> "Figure":
         axes.plot(0, dense / r["sequence_us"], mark, color=GREY, fillstyle="none", label=r["name"])
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("units that do not update (share over steps and layers)")
+    axes.set_xlabel("units that do not update (share over time steps and layers)")
     axes.set_ylabel("speed, engine's own dense float32 = 1")
     axes.set_title("2 x 256 GRU, streamed, one thread")
     axes.legend()

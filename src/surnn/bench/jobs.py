@@ -1,8 +1,8 @@
-"""One contestant in one mode, ready to take its turns: eager, or as a CUDA graph.
+"""Times one contestant in one mode: eager, or as a CUDA graph.
 
-A turn is a forward pass (recording for gradients, no backward) and a training step: forward and
-backward into weights, gates and x, from a fixed random gradient of y. Gradients start as None, in a
-graph too: what is captured then writes them instead of adding to them, and nothing needs zeroing.
+A turn is a forward pass (with autograd, without backward) and a training step: forward and backward
+into weights, gates and x, from a fixed random gradient of y. Gradients start as None, in a graph
+too: the captured step then overwrites them, and nothing has to be zeroed.
 """
 
 import functools
@@ -16,30 +16,30 @@ import torch
 from torch import Tensor
 
 from .cases import Mode
-from .contestants import Built
+from .contestants import LayerInstance
 
-# Before the clock runs; one more warm-up comes when all contestants are ready.
+# Untimed steps; another one follows when all contestants are ready.
 WARM_UPS = 2
-# A contestant is given about so many seconds, and three turns in any case, unless it asks for less.
+# Approximate seconds per contestant; each has at least three turns, unless it asks for fewer.
 SECONDS = 1.5
 FEWEST_TURNS = 3
 
 
 def milliseconds(call: Callable[[], Any], device: torch.device) -> float:
-    """Time of one call on an idle device, whatever the host does for it included."""
+    """Time of one call on an idle device, including the host's work."""
     if device.type != "cuda":
         begin = time.perf_counter()
-        kept = call()
+        result = call()
         took = 1e3 * (time.perf_counter() - begin)
     else:
         torch.cuda.synchronize()
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        kept = call()
+        result = call()
         end.record()
         end.synchronize()
         took = begin.elapsed_time(end)
-    del kept  # freeing a pass's memory is not part of it
+    del result  # freed after the clock has stopped
     return took
 
 
@@ -49,7 +49,7 @@ def allocated(device: torch.device) -> int:
 
 
 def explain(error: Exception) -> str:
-    """An error as text for the results: what it says, without this machine's folders."""
+    """An error as text for the results, without paths of this machine."""
     if isinstance(error, ModuleNotFoundError):
         return f"not run: the package {error.name} is not installed"
     text = " ".join(f"{type(error).__name__}: {error}".split())
@@ -60,17 +60,17 @@ class Job(ABC):
     """Times of one contestant in one mode.
 
     Args:
-        built: the layer.
+        layer: the layer and its facts.
         x: input, shared by all contestants of that dtype.
         grad_y: the loss's gradient, likewise.
-        turns: how often it is timed, at most.
+        turns: the largest number of timed turns.
     """
 
     mode: Mode
 
-    def __init__(self, built: Built, x: Tensor, grad_y: Tensor, turns: int) -> None:
-        self.built = built
-        self.x = x.detach().requires_grad_()  # a leaf of its own on the same memory
+    def __init__(self, layer: LayerInstance, x: Tensor, grad_y: Tensor, turns: int) -> None:
+        self.layer = layer
+        self.x = x.detach().requires_grad_()  # a separate leaf on the same memory
         self.grad_y = grad_y
         self.turns = turns
         self.fwd_ms: list[float] = []
@@ -83,18 +83,18 @@ class Job(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Warm up, measure memory, and check that what comes out is finite."""
+        """Warm up, measure memory, and check that outputs are finite."""
 
     @abstractmethod
     def forward(self) -> Any:
-        """What is timed as forward."""
+        """The timed forward pass."""
 
     @abstractmethod
     def step(self) -> Any:
-        """What is timed as forward and backward."""
+        """The timed forward and backward pass."""
 
     def turn(self) -> None:
-        """Time both, once."""
+        """Time both once."""
         self.clear()
         self.fwd_ms.append(milliseconds(self.forward, self.device))
         self.clear()
@@ -102,19 +102,19 @@ class Job(ABC):
         self.clear()
 
     def rehearse(self) -> None:
-        """A turn that does not count: preparing others may have taken this one's cached memory."""
+        """An untimed turn: the preparation of others may have taken this one's cached memory."""
         self.turn()
         self.fwd_ms.clear()
         self.fwd_bwd_ms.clear()
 
     def clear(self) -> None:
-        """Forget gradients."""
-        self.built.module.zero_grad(set_to_none=True)
+        """Set gradients to None."""
+        self.layer.module.zero_grad(set_to_none=True)
         self.x.grad = None
 
     def _outputs(self) -> Tensor:
-        found = self.built.module(self.x)
-        return found[0] if isinstance(found, tuple) else found
+        result = self.layer.module(self.x)
+        return result[0] if isinstance(result, tuple) else result
 
     def _train(self) -> Tensor:
         y = self._outputs()
@@ -139,12 +139,12 @@ class Job(ABC):
     def _check(self, y: Tensor) -> None:
         if not torch.isfinite(y).all():
             raise ArithmeticError(
-                "outputs are not finite; of a graph: more updates than max_rate has room for?"
+                "outputs are not finite; in a graph, there may be more updates than max_rate allows"
             )
 
 
 class EagerJob(Job):
-    """As Python calls it."""
+    """The layer called from Python."""
 
     mode = "eager"
 
@@ -168,22 +168,22 @@ class EagerJob(Job):
 
 
 @functools.cache
-def _side_stream() -> torch.cuda.Stream:
-    """Where graphs are captured. One for all, since cuBLAS keeps memory for every stream."""
+def _capture_cuda_stream() -> torch.cuda.Stream:
+    """The CUDA stream for captures. One for all, because cuBLAS holds memory for every stream."""
     return torch.cuda.Stream()
 
 
 class GraphJob(Job):
-    """The same step captured once as a CUDA graph and replayed: no host in it.
+    """The same step captured once as a CUDA graph and replayed without the host.
 
-    Its memory is what the capture took. Both graphs share a pool, so that forward alone does not
-    hold a second set of buffers.
+    Its memory is that of the capture. Both graphs share a pool, so that the forward graph needs no
+    second set of buffers.
     """
 
     mode = "graph"
 
     def prepare(self) -> None:
-        here, side = torch.cuda.current_stream(), _side_stream()
+        here, side = torch.cuda.current_stream(), _capture_cuda_stream()
         side.wait_stream(here)
         with torch.cuda.stream(side):
             for _ in range(WARM_UPS):

@@ -1,8 +1,8 @@
-"""Layers that others wrote, in the form of :mod:`torch.nn`: x [T, B, I] to y [T, B, H].
+"""Layers of other packages, in the form of :mod:`torch.nn`: x [T, B, I] to y [T, B, H].
 
-None is required: a package that is missing raises ImportError when its layer is made. Those that
-want the batch first get the same memory read as [B, T, I]; the numbers are random, so that a
-transposition would cost time and mean nothing.
+All packages are optional; a missing one raises ImportError when its layer is built. Batch-first
+layers read the same memory as [B, T, I]: the numbers are random, and a transposition would only
+cost time.
 """
 
 import math
@@ -16,7 +16,7 @@ from torch.nn import functional
 class LogSpaceMinGRU(nn.Module):
     """minGRU (Feng et al., 2024) as published: no recurrent matrix, a scan in log space.
 
-    The parallel scan of Heinsen (2023). Ours among the baselines is slower and more exact.
+    Uses the parallel scan of Heinsen (2023). surnn's own baseline is slower and more exact.
     """
 
     def __init__(self, features: int, hidden: int, heads: int) -> None:

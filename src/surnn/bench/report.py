@@ -1,4 +1,4 @@
-"""Tables of what was measured, on the terminal and as text."""
+"""Tables of the results, on the terminal and as text."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,20 +20,20 @@ CAPTION = (
 
 
 def console() -> Console:
-    """The terminal; where there is none, wide enough for the tables."""
-    found = Console()
-    return found if found.is_terminal else Console(width=WIDTH)
+    """The terminal; without one, a console wide enough for the tables."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=WIDTH)
 
 
 def headline(name: str, seconds: float, records: Sequence[Record]) -> Text:
-    """A line for a finished case, in logs too."""
+    """One line about a finished case."""
     failed = sum(record.error is not None for record in records)
     line = f"{name}: {len(records) - failed} of {len(records)} measured in {seconds:.1f} s"
     return Text(line, style="yellow" if failed else "")
 
 
 def show(result: dict[str, Any], screen: Console, file: Path) -> None:
-    """Print all tables, and write the same as text."""
+    """Print all tables, and write them to a text file."""
     shown = Group(*_parts(result))
     screen.print(shown)
     with file.open("w", encoding="utf-8") as text:
@@ -53,7 +53,7 @@ def _parts(result: dict[str, Any]) -> list[Any]:
 
 
 def fit_text(fit: dict[str, Any]) -> str:
-    """The line through time against events, in words."""
+    """The fit of time against events, as text."""
     return (
         f"{fit['case']}, {fit['mode']}: {fit['a']:.2f} ms + {1e3 * fit['b']:.2f} µs per event of "
         f"the busiest head, R² = {fit['r2']:.4f}"
@@ -82,7 +82,7 @@ def _cells(record: dict[str, Any], records: list[dict[str, Any]]) -> list[str]:
     rival = baseline(record, records)
     name = escape(record["contestant"])
     if record["backend"] == "events" and "events" not in name:
-        name += " (events)"  # no kernel for it: auto chose plain torch
+        name += " (events)"  # auto chose plain torch: there is no kernel for it
     rate = record["measured_rate"]
     return [
         name,

@@ -1,4 +1,4 @@
-"""Numbers as they are kept: records, where they come from, and the line through some of them."""
+"""Stored numbers: records, their environment, and fits of time against events."""
 
 import json
 import os
@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
-from ..versions import commit, version
+from surnn import __version__
+from surnn.runs.environment import commit, version
 
 FILE = "result.json"
 
@@ -36,7 +36,7 @@ class Record:
     backend: str | None = None
     measured_rate: float | None = None
     events: int | None = None
-    """Of the busiest head."""
+    """Events of the busiest head."""
     fwd_ms: float | None = None
     """Median of the turns."""
     fwd_iqr_ms: float | None = None
@@ -44,15 +44,15 @@ class Record:
     fwd_bwd_ms: float | None = None
     fwd_bwd_iqr_ms: float | None = None
     peak_gb: float | None = None
-    """Of a training step, inputs included, the other contestants not."""
+    """Peak memory of a training step, with inputs, without the other contestants."""
     growth_gb: float | None = None
-    """Over what was allocated before the step."""
+    """Peak memory relative to the allocation before the step."""
     fwd_turns_ms: list[float] = field(default_factory=list)
     fwd_bwd_turns_ms: list[float] = field(default_factory=list)
     error: str | None = None
 
     def summarize(self) -> None:
-        """Medians and spreads of the turns that there are."""
+        """Compute medians and spreads of the turns."""
         self.fwd_ms, self.fwd_iqr_ms = _summary(self.fwd_turns_ms)
         self.fwd_bwd_ms, self.fwd_bwd_iqr_ms = _summary(self.fwd_bwd_turns_ms)
 
@@ -67,7 +67,7 @@ def _summary(values: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 def baseline(record: dict[str, Any], records: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """What a record is compared with: its rival in the same mode or, failing that, eager."""
+    """The record to compare with: the rival in the same mode, or in eager mode."""
     rivals = {
         other["mode"]: other
         for other in records
@@ -80,13 +80,13 @@ def baseline(record: dict[str, Any], records: Sequence[dict[str, Any]]) -> dict[
 def ratio(
     record: dict[str, Any], rival: dict[str, Any] | None, key: str = "fwd_bwd_ms"
 ) -> float | None:
-    """How many times smaller than its rival's."""
+    """The rival's value divided by the record's."""
     if rival is None or not record[key] or rival[key] is None:
         return None
     return rival[key] / record[key]
 
 
-# ---------------------------------------------------------------------------- the line
+# ---------------------------------------------------------------------------- fits
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Line:
 
 
 def fit_line(x: Sequence[float], y: Sequence[float]) -> Line | None:
-    """The best line, or None if the points do not determine one."""
+    """The least-squares line, or None if the points do not determine one."""
     if len(set(x)) < 2:
         return None
     b, a = statistics.linear_regression(x, y)
@@ -111,7 +111,7 @@ def fit_line(x: Sequence[float], y: Sequence[float]) -> Line | None:
 
 def fits(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Time against events, for each mode of each case of long sequences."""
-    found = []
+    lines = []
     for case, mode in sorted({(r["case"], r["mode"]) for r in records if r["group"] == "long"}):
         points = [
             (r["events"], r["fwd_bwd_ms"])
@@ -120,27 +120,27 @@ def fits(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         ]
         line = fit_line([p[0] for p in points], [p[1] for p in points]) if points else None
         if line is not None:
-            found.append({"case": case, "mode": mode, **asdict(line)})
-    return found
+            lines.append({"case": case, "mode": mode, **asdict(line)})
+    return lines
 
 
 # ---------------------------------------------------------------------------- the file
 
 
 def write(folder: Path, result: dict[str, Any]) -> None:
-    """Replace the file as a whole, so that a killed run leaves the last good one."""
+    """Replace the file atomically: a killed run leaves the previous one."""
     draft = folder / (FILE + ".part")
     draft.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
     os.replace(draft, folder / FILE)
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What :func:`write` wrote."""
+    """The result that :func:`write` wrote."""
     return json.loads((folder / FILE).read_text())
 
 
 def environment(device: str) -> dict[str, Any]:
-    """What the numbers depend on, and nothing that names this machine or its user."""
+    """Versions, device and settings, without anything that identifies the machine or its user."""
     import torch  # noqa: PLC0415 (figures are redrawn without it)
 
     on_gpu = device == "cuda"

@@ -1,4 +1,4 @@
-"""A suite from first case to last: contestants take turns, results are kept after each case."""
+"""Runs a suite: contestants take turns, and results are written after each case."""
 
 import gc
 import time
@@ -14,22 +14,22 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from . import figures, report, results
-from .ahead import compile_ahead
 from .cases import Case, Contestant
 from .contestants import build
 from .jobs import EagerJob, GraphJob, Job, allocated, explain
+from .precompile import compile_ahead
 from .results import Record
 
-# For all alike, the whole run long: TF32, which cuDNN's float32 layers use by default anyway.
+# For all contestants: TF32, which cuDNN's float32 layers use by default.
 PRECISION = "high"
 OUT_OF_BUDGET = "not run: out of budget"
 
-Tell = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user asked for."""
+    """Options of a run."""
 
     device: str
     turns: int
@@ -44,22 +44,22 @@ def run_suite(cases: list[Case], settings: Settings, out: Path) -> None:
     begin = time.perf_counter()
     console = report.console()
     result: dict[str, Any] = {"seconds": {}, "records": [], "fits": []}
-    with _precision(PRECISION), _progress(console) as tell:
+    with _precision(PRECISION), _progress(console) as say:
         asked = {"command": settings.command, "seed": settings.seed, "turns": settings.turns}
         result = {"environment": asked | results.environment(settings.device)} | result
         if settings.device == "cuda" and settings.compilers:
-            result["seconds"]["compile ahead"] = _compile(cases, settings, console, tell)
+            result["seconds"]["compile ahead"] = _compile(cases, settings, console, say)
         for number, case in enumerate(cases, 1):
             started = time.perf_counter()
             if settings.budget is not None and started - begin > settings.budget:
-                found = _not_run(case, settings.device)
+                records = _not_run(case, settings.device)
             else:
-                found = run_case(case, settings, _numbered(tell, number, len(cases)))
+                records = run_case(case, settings, _numbered(say, number, len(cases)))
             result["seconds"][case.name] = took = round(time.perf_counter() - started, 2)
-            result["records"] += [asdict(record) for record in found]
+            result["records"] += [asdict(record) for record in records]
             result["fits"] = results.fits(result["records"])
             results.write(out, result)
-            console.print(report.headline(case.name, took, found))
+            console.print(report.headline(case.name, took, records))
     report.show(result, console, out / "table.txt")
     try:
         figures.draw(result, out)
@@ -68,28 +68,29 @@ def run_suite(cases: list[Case], settings: Settings, out: Path) -> None:
     console.print(f"{time.perf_counter() - begin:.0f} s; results are in {out}")
 
 
-def run_case(case: Case, settings: Settings, tell: Tell) -> list[Record]:
-    """Prepare every contestant, then let them take turns; what fails is recorded, and left out."""
+def run_case(case: Case, settings: Settings, say: Say) -> list[Record]:
+    """Prepare every contestant, then time them in turns; a failing one is recorded and skipped."""
     device = torch.device(settings.device)
     _free(device)
     inputs: dict[str, tuple[Tensor, Tensor]] = {}
     jobs: list[tuple[Record, Job]] = []
     entries = _entries(case, settings.device)
     for contestant, record in entries:
-        tell(f"{case.name}: {contestant.name} ({record.mode}), warming up")
+        say(f"{case.name}: {contestant.name} ({record.mode}), warming up")
         try:
             if contestant.dtype not in inputs:
-                made = random_inputs(case, contestant.dtype, device, settings.seed)
-                inputs[contestant.dtype] = made
+                inputs[contestant.dtype] = random_inputs(
+                    case, contestant.dtype, device, settings.seed
+                )
             job = _prepare(case, contestant, record, inputs[contestant.dtype], settings)
             jobs.append((record, job))
-        except Exception as error:  # out of memory, not installed, refused: results like any other
+        except Exception as error:  # out of memory, not installed, refused: recorded as a result
             record.error = explain(error)
-        if record.error is not None:  # not before the error is gone, which holds its tensors
+        if record.error is not None:  # after the error, which holds its tensors, is gone
             _free(device)
     for turn in range(settings.turns + 1):
-        tell(f"{case.name}: turn {turn} of {settings.turns}")
-        first = turn % max(1, len(jobs))  # nobody always comes first
+        say(f"{case.name}: turn {turn} of {settings.turns}")
+        first = turn % max(1, len(jobs))  # rotate who comes first
         for record, job in jobs[first:] + jobs[:first]:
             _take_turn(record, job, turn)
     for record, job in jobs:
@@ -99,7 +100,7 @@ def run_case(case: Case, settings: Settings, tell: Tell) -> list[Record]:
 
 
 def random_inputs(case: Case, dtype: str, device: torch.device, seed: int) -> tuple[Tensor, Tensor]:
-    """x, and the gradient by y of a random linear loss."""
+    """x, and the gradient of a random linear loss with respect to y."""
     generator = torch.Generator(device).manual_seed(seed)
     shape, kind = (case.steps, case.batch, case.hidden), getattr(torch, dtype)
     x = torch.randn(shape, generator=generator, device=device, dtype=kind)
@@ -107,7 +108,7 @@ def random_inputs(case: Case, dtype: str, device: torch.device, seed: int) -> tu
 
 
 def _entries(case: Case, device: str) -> list[tuple[Contestant, Record]]:
-    """Every contestant in each of its modes; graphs are CUDA's."""
+    """Every contestant in each of its modes; graphs need CUDA."""
     return [
         (
             c,
@@ -131,15 +132,15 @@ def _prepare(
     settings: Settings,
 ) -> Job:
     device = inputs[0].device
-    # Other contestants are alive and hold memory that is not this one's.
+    # Memory of the other contestants, which exist at the same time.
     others = allocated(device) - sum(v.nbytes for v in inputs)
     graph = record.mode == "graph"
-    built = build(case, contestant, inputs[0], fixed_room=graph, seed=settings.seed)
-    record.backend, record.events = built.backend, built.events
+    layer = build(case, contestant, inputs[0], fixed_room=graph, seed=settings.seed)
+    record.backend, record.events = layer.backend, layer.events
     turns = min(settings.turns, contestant.turns or settings.turns)
-    job = (GraphJob if graph else EagerJob)(built, *inputs, turns)
+    job = (GraphJob if graph else EagerJob)(layer, *inputs, turns)
     job.prepare()
-    record.measured_rate = built.rate
+    record.measured_rate = layer.rate
     if device.type == "cuda":
         record.peak_gb = (job.peak - others) / 1e9
         record.growth_gb = (job.peak - job.before) / 1e9
@@ -147,7 +148,7 @@ def _prepare(
 
 
 def _take_turn(record: Record, job: Job, turn: int) -> None:
-    """Turn 0 is a rehearsal."""
+    """Take one turn; turn 0 is a rehearsal."""
     if turn > job.turns or record.error is not None:
         return
     try:
@@ -155,7 +156,7 @@ def _take_turn(record: Record, job: Job, turn: int) -> None:
             job.turn()
         elif job.turns > 1:
             job.rehearse()
-    except Exception as error:  # the turns before it stay in the record, beside the reason
+    except Exception as error:  # earlier turns stay in the record, with the reason
         record.error = explain(error)
 
 
@@ -166,10 +167,10 @@ def _not_run(case: Case, device: str) -> list[Record]:
     return records
 
 
-def _compile(cases: list[Case], settings: Settings, console: Console, tell: Tell) -> float:
-    """Fill Triton's cache; a failure here will show again, and be recorded, in its case."""
+def _compile(cases: list[Case], settings: Settings, console: Console, say: Say) -> float:
+    """Fill Triton's cache. A failure here repeats, and is recorded, in its case."""
     started = time.perf_counter()
-    tell(f"compiling kernels in up to {settings.compilers} processes")
+    say(f"compiling kernels in up to {settings.compilers} processes")
     for problem in compile_ahead(cases, settings.compilers, settings.seed):
         if problem is not None:
             console.print(f"compiling ahead failed for {problem}", markup=False)
@@ -179,20 +180,20 @@ def _compile(cases: list[Case], settings: Settings, console: Console, tell: Tell
 
 
 def _free(device: torch.device) -> None:
-    """Give back what the case before, or one that failed, held."""
+    """Free the memory of the previous case or of a failed contestant."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
-def _numbered(tell: Tell, number: int, total: int) -> Tell:
-    return lambda text: tell(f"{number}/{total} {text}")
+def _numbered(say: Say, number: int, total: int) -> Say:
+    return lambda text: say(f"{number}/{total} {text}")
 
 
 @contextmanager
-def _precision(wanted: str) -> Iterator[None]:
+def _precision(name: str) -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(wanted)
+    torch.set_float32_matmul_precision(name)
     try:
         yield
     finally:
@@ -200,7 +201,7 @@ def _precision(wanted: str) -> Iterator[None]:
 
 
 @contextmanager
-def _progress(console: Console) -> Iterator[Tell]:
+def _progress(console: Console) -> Iterator[Say]:
     columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None)

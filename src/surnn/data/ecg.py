@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .archives import members, npz, reading
+from .locate import need
 from .registry import DataError
-from .where import need
 
-# What the codes of an annotation file mean; those not listed are not used.
+# Codes of an annotation file; codes that are not listed are not used.
 SYMBOLS = dict(enumerate(" NLRaVFJASEj/Q~", 0)) | {
     16: "|", 18: "s", 19: "T", 20: "*", 21: "D", 22: '"', 23: "=", 24: "p", 25: "B", 26: "^",
     27: "t", 28: "+", 29: "u", 30: "?", 31: "!", 32: "[", 33: "]", 34: "e", 35: "n", 36: "@",
@@ -24,17 +24,17 @@ class Record(NamedTuple):
     signal: np.ndarray
     """int16 [T], as recorded."""
     at: np.ndarray
-    """int64 [A], the step of each annotation."""
+    """int64 [A], the time step of each annotation."""
     symbols: list[str]
-    """[A], what it says: ``N`` is a normal beat, ``+`` a change of rhythm, and so on."""
+    """[A] its symbol: ``N`` is a normal beat, ``+`` a change of rhythm, and so on."""
 
 
 def mitbih(data: Path | None = None) -> dict[str, Record]:
     """All recordings, by name."""
-    found = need("mitbih", data)
-    source = found.folder if found.kind == "folder" else found.paths[0]
+    stored = need("mitbih", data)
+    source = stored.folder if stored.kind == "folder" else stored.paths[0]
     with reading(source):
-        return _packed(source) if found.kind == "packed" else _wfdb(source)
+        return _packed(source) if stored.kind == "packed" else _wfdb(source)
 
 
 def _packed(path: Path) -> dict[str, Record]:

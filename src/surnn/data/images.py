@@ -1,7 +1,6 @@
 """Readers of the image sets, into uint8 arrays."""
 
 import io
-import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .archives import content_of, members, npz, reading
+from .locate import need
+from .pickles import PickledArray, load_pickle
 from .registry import DataError
-from .where import need
+
+MAX_PIXELS = 1 << 27
+"""Most pixels of a picture that holds many images."""
 
 
 class Images(NamedTuple):
@@ -25,21 +28,21 @@ class Images(NamedTuple):
 
 def mnist(data: Path | None = None) -> Images:
     """60,000 and 10,000 grey images of 28 x 28."""
-    found = need("mnist", data)
-    if found.kind == "npz":
-        with reading(found.paths[0]):
-            arrays = npz(found.paths[0])
+    stored = need("mnist", data)
+    if stored.kind == "npz":
+        with reading(stored.paths[0]):
+            arrays = npz(stored.paths[0])
             return Images(*(arrays[k] for k in ("x_train", "y_train", "x_test", "y_test")))
-    return Images(*(_idx(path) for path in found.paths))
+    return Images(*(_idx(path) for path in stored.paths))
 
 
 def cifar10(data: Path | None = None) -> Images:
     """50,000 and 10,000 colour images of 32 x 32."""
-    found = need("cifar10", data)
-    if found.kind == "webp":
-        return _cifar_webp(*found.paths)
+    stored = need("cifar10", data)
+    if stored.kind == "webp":
+        return _cifar_webp(*stored.paths)
     batches: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    source = found.paths[0] if found.kind == "archive" else found.folder
+    source = stored.paths[0] if stored.kind == "archive" else stored.folder
     with reading(source):
         for name, content in members(source):
             short = name.rsplit("/", 1)[-1]
@@ -60,22 +63,12 @@ def _idx(path: Path) -> np.ndarray:
 
 
 def _cifar_batch(raw: bytes) -> tuple[np.ndarray, np.ndarray]:
-    content = _ArraysOnly(io.BytesIO(raw), encoding="bytes").load()
-    images = np.asarray(content[b"data"], np.uint8).reshape(-1, 3, 32, 32)
-    return images.transpose(0, 2, 3, 1), np.asarray(content[b"labels"], np.uint8)
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """Reads arrays and plain values. Anything else in a pickle could run code, and is refused."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-            return np.empty(0).__reduce__()[0]
-        if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
-            return getattr(np, name)
-        if (module, name) == ("_codecs", "encode"):
-            return lambda text, encoding="latin1": text.encode(encoding)
-        raise DataError(f"a CIFAR-10 batch asks for {module}.{name}: not the original file")
+    content = load_pickle(raw)
+    data, labels = content[b"data"], content[b"labels"]
+    if not isinstance(data, PickledArray) or data.kind not in ("u1", "|u1", "uint8"):
+        raise DataError("a CIFAR-10 batch holds no array of bytes: not the original file")
+    images = np.frombuffer(data.content, np.uint8).reshape(-1, 3, 32, 32)
+    return images.transpose(0, 2, 3, 1), np.array([int(label) for label in labels], np.uint8)
 
 
 def _cifar_webp(first: Path, second: Path) -> Images:
@@ -93,7 +86,7 @@ def _cifar_webp(first: Path, second: Path) -> Images:
 
 
 def _untile(encoded: np.ndarray) -> np.ndarray:
-    """One picture of many 32 x 32 tiles, taken apart row by row."""
+    """The 32 x 32 tiles of one large picture, row by row."""
     try:
         from PIL import Image  # noqa: PLC0415 (optional)
     except ImportError as error:
@@ -110,8 +103,8 @@ def _untile(encoded: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def _large_pictures_allowed(image: Any) -> Iterator[None]:
-    """Pillow refuses large pictures as a precaution; ours are large on purpose."""
-    limit, image.MAX_IMAGE_PIXELS = image.MAX_IMAGE_PIXELS, None
+    """Raise Pillow's limit on the size of pictures: ours exceed it."""
+    limit, image.MAX_IMAGE_PIXELS = image.MAX_IMAGE_PIXELS, MAX_PIXELS
     try:
         yield
     finally:

@@ -1,43 +1,43 @@
-"""The data sets we know: their files, addresses, checksums, licences and citations.
+"""The known data sets: files, addresses, checksums, licences and citations.
 
-A checksum is entered only where several public sources agree on it; None means that nobody
-publishes one, and the download is then said to be not verified.
+A checksum is entered only if several public sources agree on it. None means that none is published;
+such a download is reported as not verified.
 """
 
 from dataclasses import dataclass
 
-from ..cli import CommandError
+from surnn.errors import SurnnError
 
 
-class DataError(CommandError):
-    """A data set is missing, damaged or cannot be fetched; says what to do about it."""
+class DataError(SurnnError):
+    """A data set is missing, damaged or cannot be downloaded; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A file to download: the name it is kept under, where to get it, what it must hash to."""
+    """A file to download: its name on disk, its addresses, its checksum."""
 
     name: str
     addresses: tuple[str, ...]
     size: int
-    """Bytes, at least roughly; the server's own figure counts."""
+    """Approximate number of bytes; the server's number takes precedence."""
     checksum: str | None = None
     """``md5:...`` or ``sha256:...``."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One form in which a set may lie in a folder: ``files`` (patterns) must all be there."""
+    """One form of a set in a folder: all of ``files`` (patterns) must exist."""
 
     kind: str
     files: tuple[str, ...]
     lacks: str = ""
-    """What this form leaves out, for forms that are not the whole set."""
+    """The parts of the set that this form lacks, if any."""
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set under the name it has on the command line."""
+    """A data set by its name on the command line."""
 
     name: str
     title: str
@@ -46,10 +46,10 @@ class DataSet:
     remotes: tuple[Remote, ...]
     layouts: tuple[Layout, ...]
     folders: tuple[str, ...] = ()
-    """Sub-folders to look in, besides the folder itself and the one of the set's name."""
+    """Sub-folders to search, besides the folder itself and the one with the set's name."""
     unpack: tuple[str, ...] = ()
-    """Of a large archive, the members to keep (ends of their names), in the first of ``folders``;
-    the archive goes afterwards."""
+    """Members of a large archive (ends of their names) to unpack into the first of ``folders``; the
+    archive is deleted afterwards."""
 
     @property
     def size(self) -> int:
@@ -168,7 +168,7 @@ _ALL = (
         licence="see the ACL Anthology Network",
         citation="Radev et al., The ACL Anthology Network corpus, 2013; Tay et al., LRA, ICLR 2021",
         remotes=(
-            Remote(  # LRA's own address; in 2026 some report that it answers 403
+            Remote(  # LRA's own address; some users get a 403 there in 2026
                 "lra_release.gz",
                 ("https://storage.googleapis.com/long-range-arena/lra_release.gz",),
                 7_700_000_000,

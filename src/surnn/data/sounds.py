@@ -1,17 +1,17 @@
 """Readers of the sound sets, as 16-bit samples."""
 
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from .archives import members, npz, reading
+from .archives import Limited, members, npz, reading
+from .locate import need
 from .registry import DataError
-from .where import need
 
 
 class Clips(NamedTuple):
-    """Spoken digits at 8 kHz, one after the other in ``samples``."""
+    """Spoken digits at 8 kHz, concatenated in ``samples``."""
 
     samples: np.ndarray
     lengths: np.ndarray
@@ -22,10 +22,10 @@ class Clips(NamedTuple):
 
 def fsdd(data: Path | None = None) -> Clips:
     """All clips, sorted by file name."""
-    found = need("fsdd", data)
-    path = found.paths[0]
+    stored = need("fsdd", data)
+    path = stored.paths[0]
     with reading(path):
-        if found.kind == "packed":
+        if stored.kind == "packed":
             arrays = npz(path)
             return Clips(*(arrays[k] for k in ("pcm", "lens", "digit", "index")))
         clips = {
@@ -47,15 +47,15 @@ def fsdd(data: Path | None = None) -> Clips:
 
 def noise(data: Path | None = None) -> dict[str, np.ndarray]:
     """The noise recordings of Speech Commands at 16 kHz, by name, in sorted order."""
-    found = need("speech_commands_noise", data)
-    source = found.folder if found.kind == "folder" else found.paths[0]
+    stored = need("speech_commands_noise", data)
+    source = stored.folder if stored.kind == "folder" else stored.paths[0]
     with reading(source):
         recordings = {
             Path(name).stem: _wav(name, content, 16000)
             for name, content in members(source)
             if name.endswith(".wav")
         }
-    lost = {Path(name).stem for name in found.entry.layouts[0].files} - recordings.keys()
+    lost = {Path(name).stem for name in stored.entry.layouts[0].files} - recordings.keys()
     if lost:
         raise DataError(
             f"{source} lacks the recordings {', '.join(sorted(lost))}; delete it and fetch it "
@@ -64,7 +64,7 @@ def noise(data: Path | None = None) -> dict[str, np.ndarray]:
     return dict(sorted(recordings.items()))
 
 
-def _wav(name: str, file: IO[bytes], rate: int) -> np.ndarray:
+def _wav(name: str, file: Limited, rate: int) -> np.ndarray:
     """The samples of a mono 16-bit WAV file (read here because extra chunks are common)."""
     raw = file.read()
     if raw[:4] != b"RIFF" or raw[8:12] != b"WAVE":

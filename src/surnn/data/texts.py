@@ -7,14 +7,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from .archives import content_of, members, npz, reading
+from .locate import StoredSet, need
 from .registry import DataError
-from .where import Found, need
 
 ENWIK8_SIZE = 100_000_000
 
 
 class Reviews(NamedTuple):
-    """Texts one after the other: ``flat`` bytes, their ``lengths`` and labels (1 is positive)."""
+    """Concatenated texts: ``flat`` bytes, their ``lengths`` and labels (1 is positive)."""
 
     flat: np.ndarray
     lengths: np.ndarray
@@ -23,10 +23,10 @@ class Reviews(NamedTuple):
 
 def imdb(data: Path | None = None) -> dict[str, Reviews]:
     """Reviews of the splits ``train`` and ``test``, negative ones first, sorted by file name."""
-    found = need("imdb", data)
-    path = found.paths[0]
+    stored = need("imdb", data)
+    path = stored.paths[0]
     with reading(path):
-        if found.kind != "packed":
+        if stored.kind != "packed":
             return _imdb_files(path)
         arrays = npz(path)
         parts = ("bytes", "lens", "labels")
@@ -47,7 +47,7 @@ def _imdb_files(path: Path) -> dict[str, Reviews]:
             texts[parts[0]].append((int(parts[1] == "pos"), parts[2], text))
     if not texts["train"] or not texts["test"]:
         raise DataError(f"{path} holds no train/pos, train/neg, test/pos, test/neg reviews")
-    return {split: _join(sorted(found)) for split, found in texts.items()}
+    return {split: _join(sorted(each)) for split, each in texts.items()}
 
 
 def _join(reviews: list[tuple[int, str, bytes]]) -> Reviews:
@@ -66,12 +66,13 @@ class Pair(NamedTuple):
     second: bytes
 
 
-def aan_pairs(found: Found, split: Literal["train", "valid", "test"]) -> Iterator[Pair]:
+def aan_pairs(stored: StoredSet, split: Literal["train", "valid", "test"]) -> Iterator[Pair]:
     """The pairs of a split of :func:`need` ("aan"), line by line: the files are large.
 
-    A line is label, two identifiers and two texts, between tabs; quotes mean nothing, as in LRA.
+    A line holds a label, two identifiers and two texts, separated by tabs; quotes are plain text,
+    as in LRA.
     """
-    path = found.paths[("train", "valid", "test").index(split)]
+    path = stored.paths[("train", "valid", "test").index(split)]
     number = 0
     with reading(path), path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
@@ -84,10 +85,10 @@ def aan_pairs(found: Found, split: Literal["train", "valid", "test"]) -> Iterato
 
 
 def wikitext(name: str, data: Path | None = None) -> dict[str, bytes]:
-    """The text of each split that is at hand: ``train``, ``valid``, ``test``."""
-    found = need(name, data)
+    """The text of each available split: ``train``, ``valid``, ``test``."""
+    stored = need(name, data)
     texts: dict[str, bytes] = {}
-    source = found.folder if found.kind == "folder" else found.paths[0]
+    source = stored.folder if stored.kind == "folder" else stored.paths[0]
     with reading(source):
         for path, content in members(source):
             parts = path.rsplit("/", 1)[-1].split(".")
@@ -103,10 +104,10 @@ def wikitext(name: str, data: Path | None = None) -> dict[str, bytes]:
 
 def enwik8(data: Path | None = None) -> np.ndarray:
     """All 100,000,000 bytes."""
-    found = need("enwik8", data)
-    path = found.paths[0]
+    stored = need("enwik8", data)
+    path = stored.paths[0]
     with reading(path):
-        if found.kind == "archive":
+        if stored.kind == "archive":
             raw = next(content.read() for name, content in members(path) if name == "enwik8")
         else:
             raw = content_of(path)

@@ -1,6 +1,7 @@
-"""Texts as tokens of a byte-pair encoding, by the package ``tokenizers``.
+"""Texts as tokens of a byte-pair encoding, with the package ``tokenizers``.
 
-An encoding is byte-level, as GPT-2's: every text can be spelled, and every token is some bytes.
+Encodings are byte-level, as GPT-2's: they can represent any text, and every token is a sequence of
+bytes.
 """
 
 import hashlib
@@ -10,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from ..tasks.cache import Arrays, Progress, load_or_make
+from .cache import Arrays, Progress, load_or_make
 from .registry import DataError
 
 END = "<|endoftext|>"
-"""Stands before a text; GPT-2's."""
-AT_ONCE = 10_000
+"""Precedes a text, as with GPT-2."""
+LINES_AT_A_TIME = 10_000
 """Lines encoded at a time."""
 
 
 def package() -> Any:
-    """``tokenizers``, which need not be installed."""
+    """The optional package ``tokenizers``."""
     try:
         import tokenizers  # noqa: PLC0415
     except ImportError as error:
@@ -30,39 +31,39 @@ def package() -> Any:
     return tokenizers
 
 
-def encoded(
+def encode_texts(
     texts: Mapping[Any, bytes], vocabulary: int, file: str = "", data: Path | None = None
 ) -> tuple[str, dict[str, np.ndarray]]:
     """The tokenizer, as the text of its file, and the tokens of each text after a first END.
 
-    Made once and kept in the cache; see :func:`surnn.tasks.cache.load_or_make`.
+    Made once and stored in the cache; see :func:`surnn.data.cache.load_or_make`.
 
     Args:
         texts: by split.
-        vocabulary: tokens in all.
+        vocabulary: number of tokens.
         file: a ``tokenizer.json``; without one, an encoding is learned from the text ``train``.
-        data: a folder to look in before the cache.
+        data: a folder that is searched before the cache.
     """
     package()
     digest = hashlib.sha256()
     for split, text in texts.items():
         digest.update(f"{split} {len(text)} ".encode() + text)
-    given = _read(file) if file else ""
+    chosen = _read(file) if file else ""
     header: dict[str, int | str] = {
         "texts": digest.hexdigest(),
-        "tokenizer": hashlib.sha256(given.encode()).hexdigest() if given else "learned",
+        "tokenizer": hashlib.sha256(chosen.encode()).hexdigest() if chosen else "learned",
         "vocabulary": vocabulary,
     }
 
     def make(progress: Progress) -> Arrays:
-        tokenizer = given or learned(decoded("train", texts["train"]), vocabulary)
+        tokenizer = chosen or train_tokenizer(decode_utf8("train", texts["train"]), vocabulary)
         coder = load(tokenizer, vocabulary)
         done, total, arrays = 0, sum(len(text) for text in texts.values()), {}
         for split, text in texts.items():
             parts = [np.array([_end(coder)])]
-            for lines in _batches(decoded(split, text)):
-                found = coder.encode_batch_fast(lines, add_special_tokens=False)
-                parts.append(np.array([token for line in found for token in line.ids]))
+            for lines in _batches(decode_utf8(split, text)):
+                encodings = coder.encode_batch_fast(lines, add_special_tokens=False)
+                parts.append(np.array([token for line in encodings for token in line.ids]))
                 done += sum(len(line.encode()) for line in lines)
                 progress(done, total)
             arrays[split] = np.concatenate(parts).astype(np.int32)
@@ -73,8 +74,11 @@ def encoded(
     return str(arrays.pop("tokenizer")), arrays
 
 
-def learned(text: str, vocabulary: int) -> str:
-    """A byte-level encoding of this many tokens (fewer, if the text is short), as a file's text."""
+def train_tokenizer(text: str, vocabulary: int) -> str:
+    """The text of the ``tokenizer.json`` of a byte-level encoding, trained on ``text``.
+
+    It has ``vocabulary`` tokens, or fewer if the text is short.
+    """
     kit = package()
     level = kit.pre_tokenizers.ByteLevel
     if vocabulary < 257:
@@ -94,7 +98,7 @@ def load(tokenizer: str, vocabulary: int) -> Any:
     """A ``tokenizers.Tokenizer`` from its file's text."""
     try:
         coder = package().Tokenizer.from_str(tokenizer)
-    except Exception as error:  # tokenizers raises no other
+    except Exception as error:  # tokenizers raises plain Exceptions
         raise DataError(
             f"no tokenizer: {error}; expected the text of a tokenizer.json, as Hugging Face's "
             "tokenizers write them"
@@ -106,29 +110,29 @@ def load(tokenizer: str, vocabulary: int) -> Any:
             f"--task.vocabulary {count}"
         )
     probe = "A\u00e9\n  b\u4e2d."
-    spelled = b"".join(spelling_of(coder)[i] or b"" for i in _ids(coder, probe))
-    if spelled != probe.encode():
+    result = b"".join(token_bytes(coder)[i] or b"" for i in _ids(coder, probe))
+    if result != probe.encode():
         raise DataError(
-            f"the tokenizer spells {probe.encode()!r} as {spelled!r}; expected a byte-level "
+            f"the tokenizer spells {probe.encode()!r} as {result!r}; expected a byte-level "
             "encoding that keeps every byte, such as GPT-2's tokenizer.json"
         )
     return coder
 
 
-def spelling_of(coder: Any) -> list[bytes | None]:
+def token_bytes(coder: Any) -> list[bytes | None]:
     """The bytes of each token; None for special ones."""
     letters = byte_letters()
     special = coder.get_added_tokens_decoder()
-    found: list[bytes | None] = []
+    all_bytes: list[bytes | None] = []
     for token in range(coder.get_vocab_size()):
         text = None if token in special else coder.id_to_token(token)
         known = text is not None and all(letter in letters for letter in text)
-        found.append(bytes(letters[letter] for letter in text) if known and text else None)
-    return found
+        all_bytes.append(bytes(letters[letter] for letter in text) if known and text else None)
+    return all_bytes
 
 
-def decoded(split: str, text: bytes) -> str:
-    """UTF-8 as text."""
+def decode_utf8(split: str, text: bytes) -> str:
+    """The text of UTF-8 bytes. ``split`` is its name in an error."""
     try:
         return text.decode()
     except UnicodeDecodeError as error:
@@ -149,8 +153,8 @@ def _read(file: str) -> str:
 
 def _batches(text: str) -> Iterator[list[str]]:
     lines = text.splitlines(keepends=True)
-    for begin in range(0, len(lines), AT_ONCE):
-        yield lines[begin : begin + AT_ONCE]
+    for begin in range(0, len(lines), LINES_AT_A_TIME):
+        yield lines[begin : begin + LINES_AT_A_TIME]
 
 
 def _end(coder: Any) -> int:
@@ -165,7 +169,7 @@ def _ids(coder: Any, text: str) -> list[int]:
 
 
 def byte_letters() -> dict[str, int]:
-    """GPT-2's: bytes that print stand for themselves, the others for letters from 256 on."""
+    """GPT-2's mapping: printable bytes map to themselves, the others to letters from 256 on."""
     printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printed]
     return {chr(byte): byte for byte in printed} | {

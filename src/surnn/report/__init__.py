@@ -1,12 +1,13 @@
 """One page about one run or several: ``surnn report RUN [RUN ...]``.
 
-``gathering`` reads a run's folder, ``curves`` thins what was logged, ``gates`` looks into the
-trained model, ``writing`` puts it all into one HTML file that needs no network. The page's own
-parts are in ``assets``: a template, a style sheet and the scripts, written by hand.
+``run_data`` reads a run's folder, ``curves`` thins logged curves, ``gates`` records the gates of a
+trained model, ``html_page`` writes one HTML file that needs no network. ``assets`` holds the
+page's template, style sheet and scripts, all written by hand.
 """
 
-from ..analysis.naming import names
-from .gathering import gather
-from .writing import page, write
+from surnn.analysis.naming import names
+
+from .html_page import page, write
+from .run_data import gather
 
 __all__ = ["gather", "names", "page", "write"]

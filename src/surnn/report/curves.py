@@ -1,8 +1,8 @@
-"""What was logged, as curves of few enough points for a page.
+"""Logged values as curves with few enough points for a page.
 
-A long curve is cut into stretches of equally many points, and of each its lowest and its highest
-value are kept: every peak stays, and every point shown is one that was logged. Means of the
-stretches are kept beside them, for smoothing.
+A long curve is cut into stretches with equally many points. Each stretch contributes its lowest and
+its highest value: no peak is lost, and every point shown was logged. The means of the stretches are
+stored too, for smoothing.
 """
 
 import math
@@ -13,25 +13,26 @@ import numpy as np
 
 Line = dict[str, Any]
 Points = tuple[list[float], list[float]]
-"""Updates, and values at them."""
-MOST_POINTS = 2000
-"""Of one curve."""
-FEWEST_POINTS = 200
-ALL_POINTS = 80_000
-"""Of all curves of a page, unless these are very many."""
+"""Optimizer steps, and the values at them."""
+MAX_POINTS = 2000
+"""Points of one curve, if the page has few curves."""
+MIN_POINTS = 200
+"""Points of one curve, if the page has many."""
+PAGE_POINTS = 80_000
+"""Points of all curves of a page, unless MIN_POINTS makes them more."""
 MEAN = "mean of layers"
 RATE, OPENNESS = "update rate", "how far gates are open"
-"""Charts of what is logged as update_rate: that of soft gates is no rate."""
+"""Charts of the logged ``update_rate``: for soft gates it is a mean opening, not a rate."""
 NOT_CURVES = (
     "kind", "step", "seconds", "took", "sequences", "of", "update_rate", "update_rate_by_kind",
 )  # fmt: skip
 
 
 class Curve(dict[str, Any]):
-    """A named curve, as it is put into the page.
+    """A curve as the page's JSON holds it.
 
-    ``chart`` says what it is drawn into, ``split`` whether it was logged in training or validation;
-    ``group`` and ``part`` which of several it is in there: a layer, or a layer and a kind of token.
+    ``chart`` is the chart's name, ``split`` is ``train`` or ``valid``. ``group`` and ``part``
+    identify one of several curves of a chart: a layer, or a layer and a kind of token.
     """
 
     def __init__(
@@ -39,85 +40,89 @@ class Curve(dict[str, Any]):
     ) -> None:
         super().__init__(chart=chart, split=split, group=group, part=part, points=points)
 
-    def thinned(self, most: int) -> "Curve":
-        """The same of at most ``most`` points."""
+    def limit(self, count: int) -> "Curve":
+        """This curve with at most ``count`` points."""
         steps, values = self["points"]
-        if len(steps) <= most:
-            shown, means = (steps, values), None
+        if len(steps) <= count:
+            points, means = (steps, values), None
         else:
-            shown, means = thin(steps, values, most)
-        found = Curve(self["chart"], self["split"], _plain(shown), self["part"], self["group"])
-        found["logged"] = len(steps)
+            points, means = thin(steps, values, count)
+        curve = Curve(self["chart"], self["split"], _json(points), self["part"], self["group"])
+        curve["logged"] = len(steps)
         if means is not None:
-            found["means"] = _plain(means)
-        return found
+            curve["means"] = _json(means)
+        return curve
 
 
-def thin(steps: list[float], values: list[float], most: int) -> tuple[Points, Points]:
-    """At most ``most`` of the points, peaks among them; and the means of what lies around them."""
-    places, heights = np.asarray(steps), np.asarray(values, float)
-    kept, means = {0, len(values) - 1}, ([], [])
-    for stretch in np.array_split(np.arange(len(values)), most // 2 - 1):
-        here = heights[stretch]
-        finite = np.isfinite(here)
+def thin(steps: list[float], values: list[float], count: int) -> tuple[Points, Points]:
+    """At most ``count`` of the points, all peaks included, and the means of the stretches."""
+    x, y = np.asarray(steps), np.asarray(values, float)
+    selection, means = {0, len(values) - 1}, ([], [])
+    for stretch in np.array_split(np.arange(len(values)), count // 2 - 1):
+        part = y[stretch]
+        finite = np.isfinite(part)
         if finite.any():
-            kept |= {int(stretch[np.where(finite, here, np.inf).argmin()])}
-            kept |= {int(stretch[np.where(finite, here, -np.inf).argmax()])}
-            means[0].append(round(float(places[stretch].mean()), 1))
-            means[1].append(float(here[finite].mean()))
-    chosen = sorted(kept)
-    return ([steps[i] for i in chosen], [values[i] for i in chosen]), means
+            selection |= {int(stretch[np.where(finite, part, np.inf).argmin()])}
+            selection |= {int(stretch[np.where(finite, part, -np.inf).argmax()])}
+            means[0].append(round(float(x[stretch].mean()), 1))
+            means[1].append(float(part[finite].mean()))
+    indices = sorted(selection)
+    return ([steps[i] for i in indices], [values[i] for i in indices]), means
 
 
 def curves(lines: list[Line], soft: bool) -> list[Curve]:
-    """All that metrics.jsonl has, of a model whose gates are ``soft`` or not, and how fast training
-    was."""
+    """All curves of metrics.jsonl, and the optimizer steps per second.
+
+    Args:
+        lines: of metrics.jsonl.
+        soft: whether the model's gates are soft.
+    """
     chart = OPENNESS if soft else RATE
     train = [line for line in lines if line["kind"] == "train"]
     valid = [line for line in lines if line["kind"] == "valid"]
-    found = [
-        *(_scalars(train, "train")),
-        *(_scalars(valid, "valid")),
+    everything = [
+        *_scalars(train, "train"),
+        *_scalars(valid, "valid"),
         *_rates(train, "train", chart),
         *_rates(valid, "valid", chart),
         *_by_kind(valid, chart),
-        Curve("updates per second", "train", speed(lines)),
+        Curve("steps per second", "train", steps_per_second(lines)),
     ]
-    return [curve for curve in found if curve["points"][0]]
+    return [curve for curve in everything if curve["points"][0]]
 
 
 def with_means(runs: list[list[Curve]]) -> list[list[Curve]]:
-    """Where one run has layers to take the mean of, the only layer of another is its mean: runs
-    of several depths can then be compared."""
+    """Add a mean over layers to runs with one layer if another run has several, so that runs of
+    different depths can be compared."""
     if not any(curve["part"] == MEAN for own in runs for curve in own):
         return runs
     return [_means_of_one_layer(own) + own for own in runs]
 
 
 def thin_all(runs: list[list[Curve]]) -> list[list[Curve]]:
-    """Curves of several runs, with points enough for each."""
+    """The curves of several runs, with as many points as a page can hold."""
     count = max(1, sum(map(len, runs)))
-    most = max(FEWEST_POINTS, min(MOST_POINTS, ALL_POINTS // count))
-    return [[curve.thinned(most) for curve in own] for own in runs]
+    points = max(MIN_POINTS, min(MAX_POINTS, PAGE_POINTS // count))
+    return [[curve.limit(points) for curve in own] for own in runs]
 
 
 def clock(lines: list[Line]) -> Points:
-    """Seconds of training at updates, validations and all, for curves against time."""
-    known = [line for line in lines if line["kind"] == "train"]
-    stride = max(1, len(known) // MOST_POINTS)
-    some = [*known[:-1:stride], *known[-1:]]
+    """Seconds of training, evaluations included, at optimizer steps: for curves against time."""
+    train = [line for line in lines if line["kind"] == "train"]
+    stride = max(1, len(train) // MAX_POINTS)
+    some = [*train[:-1:stride], *train[-1:]]
     return [line["step"] for line in some], [line["seconds"] for line in some]
 
 
-def speed(lines: list[Line], paused: bool = True) -> Points:
-    """Updates per second between lines of the log, without the evaluations between these.
+def steps_per_second(lines: list[Line], with_pauses: bool = True) -> Points:
+    """Optimizer steps per second between lines of the log, without the evaluations between them.
 
-    Logs of earlier versions do not say how long those took. Of these, only lines without one
-    between them count; where there are none, and unless ``paused`` is False, all do, pauses
-    included.
+    Logs of earlier versions do not contain the duration of evaluations. In such a log only pairs of
+    lines without an evaluation between them count. If there is no such pair, all pairs count, with
+    the evaluations in their time, unless ``with_pauses`` is False.
     """
-    with_pauses: list[tuple[float, float]] = []
-    without: list[tuple[float, float]] = []
+    all_pairs: list[tuple[float, float]] = []
+    without_pauses: list[tuple[float, float]] = []
     before, pause = None, 0.0
     for line in lines:
         if line["kind"] != "train":
@@ -128,15 +133,15 @@ def speed(lines: list[Line], paused: bool = True) -> Points:
             seconds = line["seconds"] - before["seconds"] - (pause if known else 0.0)
             if seconds > 0:
                 pace = line["step"], (line["step"] - before["step"]) / seconds
-                with_pauses.append(pace)
-                without += [pace] if known else []
+                all_pairs.append(pace)
+                without_pauses += [pace] if known else []
         before, pause = line, 0.0
-    found = without or (with_pauses if paused else [])
-    return [step for step, _ in found], [pace for _, pace in found]
+    paces = without_pauses or (all_pairs if with_pauses else [])
+    return [step for step, _ in paces], [pace for _, pace in paces]
 
 
 def finite(value: float) -> float | None:
-    """JSON has no NaN and no infinity."""
+    """The value, or None for NaN and infinity, which JSON lacks."""
     return value if math.isfinite(value) else None
 
 
@@ -145,16 +150,16 @@ def finite(value: float) -> float | None:
 
 def _scalars(lines: list[Line], split: str) -> Iterable[Curve]:
     """Single numbers: loss, metric, learning rate, ..."""
-    known = dict.fromkeys(
+    scalars = dict.fromkeys(
         name for line in lines for name, value in line.items()
         if name not in NOT_CURVES and isinstance(value, int | float)
     )  # fmt: skip
-    for name in known:
+    for name in scalars:
         yield Curve(name, split, _collect(lines, lambda line, name=name: line.get(name)))
 
 
 def _rates(lines: list[Line], split: str, chart: str) -> Iterable[Curve]:
-    """Means of gates: the mean over layers, and of each layer."""
+    """Update rates: the mean over layers, and each layer."""
     layers = max((len(line.get("update_rate", ())) for line in lines), default=0)
     if layers > 1:
         mean = _collect(lines, lambda line: _mean(line.get("update_rate")))
@@ -172,7 +177,7 @@ def _means_of_one_layer(curves: list[Curve]) -> list[Curve]:
 
 
 def _by_kind(lines: list[Line], chart: str) -> Iterable[Curve]:
-    """Means of gates at each kind of token, of each layer."""
+    """Update rates of each layer at each kind of token."""
     name = "update_rate_by_kind"
     pairs = dict.fromkeys(
         (layer, kind) for line in lines
@@ -186,8 +191,8 @@ def _by_kind(lines: list[Line], chart: str) -> Iterable[Curve]:
 
 
 def _collect(lines: list[Line], value: Callable[[Line], float | None]) -> Points:
-    found = [(line["step"], each) for line in lines if (each := value(line)) is not None]
-    return [step for step, _ in found], [each for _, each in found]
+    points = [(line["step"], each) for line in lines if (each := value(line)) is not None]
+    return [step for step, _ in points], [each for _, each in points]
 
 
 def _mean(values: list[float] | None) -> float | None:
@@ -198,5 +203,5 @@ def _at(values: list[Any] | None, index: int) -> Any:
     return values[index] if values and index < len(values) else None
 
 
-def _plain(points: Points) -> Any:
+def _json(points: Points) -> Any:
     return [list(points[0]), [finite(value) for value in points[1]]]

@@ -1,7 +1,7 @@
-"""When the gates of a trained model opened, as pictures for a page.
+"""Pictures of a trained model's gates over time.
 
-Gates that go by the clock alone are shown without data if there are none here; those that see the
-input are shown on sequences of the validation set.
+Gates that depend on time alone can be shown without data. Gates that depend on the input are shown
+on sequences of the validation set.
 """
 
 import base64
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..analysis import (
+from surnn.analysis import (
     LayerRecord,
     Recording,
     interval_bins,
@@ -25,47 +25,48 @@ from ..analysis import (
     pixel_order,
     record,
 )
-from ..analysis.inputs import CPU, blank, sees_input, why_not_prepared
-from ..config import OURS
-from ..data.where import find
-from ..tasks.base import Batch, Task, Tokens
-from ..trained import Trained
+from surnn.analysis.inputs import CPU, blank, sees_input, why_not_prepared
+from surnn.config import OURS
+from surnn.data.locate import find
+from surnn.runs.loading import Trained
+from surnn.tasks.base import Batch, Task, Tokens
 
 Say = Callable[[str], None]
-SHOWN = 3
-"""Sequences to choose from, if gates see the input."""
-MOST_SEQUENCES = 16
-"""That rates and intervals are taken over."""
-MOST_VALUES = 64_000_000
-"""Gate values and states that are recorded, for memory's sake."""
-MOST_ROWS, MOST_COLUMNS = 256, 4096
-MOST_CELLS = 4_000_000
-"""Of all pictures of a run."""
-TRIAL = 64
-"""Steps from which the time that all will take is foretold."""
+MAX_SHOWN = 3
+"""Sequences to choose from on the page, if gates depend on the input."""
+MAX_SEQUENCES = 16
+"""Sequences that rates and intervals are computed from."""
+MAX_VALUES = 64_000_000
+"""Recorded gate values and states; limits memory."""
+MAX_ROWS, MAX_COLUMNS = 256, 4096
+"""Size of one picture."""
+MAX_CELLS = 4_000_000
+"""Size of all pictures of a run."""
+TRIAL_STEPS = 64
+"""Time steps of the trial run that estimates the duration."""
 
 
 class NoGates(Exception):
-    """Why there are no pictures."""
+    """There are no pictures; the message says why."""
 
 
-def pictures(trained: Trained, data: Path | None, say: Say) -> dict[str, Any]:
-    """Rasters, rates of gates and intervals between updates, of every layer."""
+def gate_pictures(trained: Trained, data: Path | None, say: Say) -> dict[str, Any]:
+    """Rasters, update rates and intervals between updates of every layer."""
     model, task, config = trained.model, trained.task, trained.config
     if config.model.kind not in OURS:
         raise NoGates(
-            f"{config.model.kind} has no gates: it computes all of itself at every step; models "
-            f"with gates are {', '.join(OURS)}"
+            f"{config.model.kind} has no gates: all its units update at every time step; models "
+            f"with gates: {', '.join(OURS)}"
         )
     layers = model.selective_layers()
     seeing = sees_input(model)
     width = sum(layer.state_size * len(layer.gates) for layer in layers)
-    count = max(1, min(MOST_SEQUENCES, MOST_VALUES // (task.steps * width))) if seeing else 1
+    count = max(1, min(MAX_SEQUENCES, MAX_VALUES // (task.steps * width))) if seeing else 1
     batch, real = _sequences(task, count, seeing, data, say)
     recording = _record(trained, batch, say)
-    shown = min(len(_lengths(recording)), SHOWN if seeing else 1)
+    shown = min(len(_lengths(recording)), MAX_SHOWN if seeing else 1)
     steps = int(_lengths(recording)[:shown].max())
-    cells = MOST_CELLS // (len(recording.layers) * shown)
+    cells = MAX_CELLS // (len(recording.layers) * shown)
     order = pixel_order(task)
     return {
         "checkpoint_step": trained.step,
@@ -82,14 +83,14 @@ def pictures(trained: Trained, data: Path | None, say: Say) -> dict[str, Any]:
 
 
 def prepare(task: Task, data: Path | None, say: Say) -> str | None:
-    """Load the task's data; why that cannot be done, if it cannot."""
+    """Load the task's data. Returns None, or why they cannot be loaded."""
     if type(task).prepare is not Task.prepare:
         say(f"loading the data of {task.name}")
     return why_not_prepared(task, data)
 
 
-def at_hand(task: Task, data: Path | None) -> bool:
-    """Whether loading the data takes a moment only: they may have to be found, or made first."""
+def is_available(task: Task, data: Path | None) -> bool:
+    """Whether the data can be loaded without downloading or generating them."""
     if type(task).prepare is Task.prepare:
         return True
     return bool(task.needs) and all(find(name, data) is not None for name in task.needs)
@@ -101,30 +102,30 @@ def at_hand(task: Task, data: Path | None) -> bool:
 def _sequences(
     task: Task, count: int, needed: bool, data: Path | None, say: Say
 ) -> tuple[Batch, bool]:
-    """Some of the validation set; or, if data are not ``needed`` and not at hand, or end before
-    the clock does, zeros."""
-    if needed or at_hand(task, data):
+    """Validation sequences, and True; or zeros, and False, if real data are not ``needed`` and
+    either not available or shorter than the task's longest sequence."""
+    if needed or is_available(task, data):
         why = prepare(task, data, say)
         if why is None:
             batch = task.batch("valid", 0, count, 0, CPU)
             if needed or batch.lengths is None or int(batch.lengths.min()) == task.steps:
                 return batch, True
         elif needed:
-            raise NoGates(f"these gates see the input, and there is none to show them: {why}")
+            raise NoGates(f"these gates depend on the input, and the data cannot be loaded: {why}")
     return blank(task), False
 
 
 def _record(trained: Trained, batch: Batch, say: Say) -> Recording:
-    """The model on these sequences, after a few steps that tell how long it will take."""
+    """Run the model on these sequences, after a trial run that estimates the duration."""
     axis = 2 if trained.task.output.pairs else 1
     steps = batch.x.shape[axis]
-    if steps > TRIAL:
-        short = batch.x.narrow(axis, 0, TRIAL)
-        record(trained.model, short)  # the first time takes longer
+    if steps > TRIAL_STEPS:
+        short = batch.x.narrow(axis, 0, TRIAL_STEPS)
+        record(trained.model, short)  # warm-up
         begin = time.perf_counter()
         record(trained.model, short)
-        expected = (time.perf_counter() - begin) * steps / TRIAL
-        say(f"running the model on {len(batch.x)} x {steps} steps, about {expected:.0f} s")
+        expected = (time.perf_counter() - begin) * steps / TRIAL_STEPS
+        say(f"running the model on {len(batch.x)} x {steps} time steps, about {expected:.0f} s")
     return record(trained.model, batch.x, batch.lengths)
 
 
@@ -134,15 +135,15 @@ def _lengths(recording: Recording) -> torch.Tensor:
     return whole if recording.lengths is None else recording.lengths
 
 
-# ---------------------------------------------------------------------------- what is shown
+# ---------------------------------------------------------------------------- pictures
 
 
 def _layer(layer: LayerRecord, recording: Recording, shown: int, cells: int) -> dict[str, Any]:
     gate = layer.by_gate.numpy()
     lengths = _lengths(recording).numpy()
     rates = gate.sum((0, 1), dtype=float) / lengths.sum()
-    rows = min(gate.shape[-1], MOST_ROWS)
-    columns = max(MOST_COLUMNS // 16, min(MOST_COLUMNS, cells // rows))
+    rows = min(gate.shape[-1], MAX_ROWS)
+    columns = max(MAX_COLUMNS // 16, min(MAX_COLUMNS, cells // rows))
     return {
         "name": layer.name,
         "units": layer.gate.shape[-1],
@@ -156,7 +157,8 @@ def _layer(layer: LayerRecord, recording: Recording, shown: int, cells: int) -> 
 
 
 def histogram(counts: torch.Tensor) -> dict[str, Any]:
-    """Intervals between updates in bins that widen: entry d of ``counts`` is of d steps.
+    """Intervals between updates in widening bins. ``counts[d]`` is the number of intervals of d
+    time steps.
 
     Example:
         >>> histogram(torch.tensor([0, 5, 0, 1]))["counts"]
@@ -173,22 +175,22 @@ def histogram(counts: torch.Tensor) -> dict[str, Any]:
 
 
 def raster(gate: np.ndarray, rows: int, columns: int) -> dict[str, Any]:
-    """Gates [G, T] as a picture of at most so many rows and columns, each cell the mean of what it
-    stands for, and their mean at each column."""
+    """Gates [G, T] as a picture with at most so many rows and columns, each cell the mean over the
+    gates and time steps it covers, and the mean of each column."""
     tall, wide = (-(-size // most) for size, most in zip(gate.shape, (rows, columns), strict=True))
-    small = _pooled(_pooled(gate.astype(np.float32), tall, 0), wide, 1)
+    small = _pool(_pool(gate.astype(np.float32), tall, 0), wide, 1)
     return {
         "png": png(np.rint(255 * small).astype(np.uint8)),
         "rows": small.shape[0],
         "columns": small.shape[1],
         "gates_per_row": tall,
         "steps_per_column": wide,
-        "mean": [round(float(v), 5) for v in _pooled(gate.mean(0, keepdims=True), wide, 1)[0]],
+        "mean": [round(float(v), 5) for v in _pool(gate.mean(0, keepdims=True), wide, 1)[0]],
     }
 
 
-def _pooled(values: np.ndarray, size: int, axis: int) -> np.ndarray:
-    """Means of ``size`` neighbours; of fewer at the end."""
+def _pool(values: np.ndarray, size: int, axis: int) -> np.ndarray:
+    """Means of ``size`` neighbours along an axis; the last mean may have fewer."""
     if size == 1:
         return values
     starts = np.arange(0, values.shape[axis], size)
@@ -197,17 +199,18 @@ def _pooled(values: np.ndarray, size: int, axis: int) -> np.ndarray:
 
 
 def _input(task: Task, batch: Batch, sequence: int, steps: int) -> dict[str, Any] | None:
-    """What a sequence was, a row for each feature, and which kind of token came when."""
+    """A sequence's input, a row for each feature, and the time steps at which the kind of token
+    changes."""
     x = batch.x.flatten(0, 1) if task.output.pairs else batch.x
     values = x[sequence, :steps].reshape(steps, -1).T.double().numpy()
-    wide = -(-steps // MOST_COLUMNS)
-    if len(values) > MOST_ROWS:
+    wide = -(-steps // MAX_COLUMNS)
+    if len(values) > MAX_ROWS:
         return None
     low, high = (0, task.input.vocabulary - 1) if isinstance(task.input, Tokens) else (0.0, 0.0)
     if high == low:
         low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    scaled = np.nan_to_num((_pooled(values, wide, 1) - low) / ((high - low) or 1.0))
-    found = {
+    scaled = np.nan_to_num((_pool(values, wide, 1) - low) / ((high - low) or 1.0))
+    picture = {
         "png": png(np.rint(255 * scaled).astype(np.uint8)), "rows": len(values),
         "columns": scaled.shape[1], "steps_per_column": wide, "low": low, "high": high,
         "tokens": isinstance(task.input, Tokens),
@@ -215,12 +218,12 @@ def _input(task: Task, batch: Batch, sequence: int, steps: int) -> dict[str, Any
     if batch.kinds is not None:
         kinds = batch.kinds[sequence, :steps].numpy()
         changes = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist()]
-        found["kinds"] = [[begin, int(kinds[begin])] for begin in changes]
-    return found
+        picture["kinds"] = [[begin, int(kinds[begin])] for begin in changes]
+    return picture
 
 
 def png(grey: np.ndarray) -> str:
-    """An image [rows, columns] of bytes as a grey PNG, in base64: any browser unpacks it."""
+    """An image [rows, columns] of bytes as a grey PNG in base64."""
     rows, columns = grey.shape
     header = struct.pack(">IIBBBBB", columns, rows, 8, 0, 0, 0, 0)
     unfiltered = b"".join(b"\0" + row.tobytes() for row in grey)

@@ -3,18 +3,21 @@
 from importlib import import_module
 from typing import Any
 
+from surnn.models.signature import Output as Output
+from surnn.models.signature import Tokens as Tokens
+from surnn.models.signature import Values as Values
+
 from .base import Batch as Batch
-from .base import Output as Output
 from .base import Score as Score
 from .base import Split as Split
 from .base import Task as Task
-from .base import Tokens as Tokens
-from .base import Values as Values
+from .outside import entry_point_tasks
 
-# Where each task lives, by the name it has on the command line. Imported when it is asked for.
+# The module of each task by its name on the command line; imported on first use.
 TASKS: dict[str, str] = {
     "copying": "surnn.tasks.copying:Copying",
     "selective_copy": "surnn.tasks.selective_copy:SelectiveCopy",
+    "state_tracking": "surnn.tasks.state_tracking:StateTracking",
     "listops": "surnn.tasks.listops:ListOps",
     "pathfinder": "surnn.tasks.pathfinder:Pathfinder",
     "mackey_glass": "surnn.tasks.mackey_glass:MackeyGlass",
@@ -31,10 +34,21 @@ TASKS: dict[str, str] = {
     "wikitext103": "surnn.tasks.wikitext:WikiText103",
     "wikitext2": "surnn.tasks.wikitext:WikiText2",
     "text_file": "surnn.tasks.text_file:TextFile",
+    "sequences": "surnn.tasks.sequences:Sequences",
 }
+UNLISTED: dict[str, str] = {"python_data": "surnn.tasks.python_data:PythonData"}
+"""Tasks of runs that the command line cannot start."""
 
 
 def load_task(name: str) -> type[Any]:
-    """The class of task ``name``."""
-    module, _, attribute = TASKS[name].partition(":")
+    """The class of task ``name``: one of surnn's own, or of an entry point."""
+    place = TASKS.get(name) or UNLISTED.get(name)
+    if place is None:
+        return entry_point_tasks()[name]
+    module, _, attribute = place.partition(":")
     return getattr(import_module(module), attribute)
+
+
+def task_names() -> tuple[str, ...]:
+    """All tasks that have a name: surnn's own, then those of installed packages."""
+    return tuple({**TASKS, **dict.fromkeys(entry_point_tasks())})

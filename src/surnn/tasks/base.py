@@ -1,11 +1,11 @@
-"""What a benchmark is: inputs, targets, loss, metric, and where its numbers come from.
+"""The interface of a benchmark: inputs, targets, loss, metric, data.
 
-A task is a frozen dataclass whose fields are its options (and so become flags). It says what goes
-in and out, makes or loads its data once (:meth:`Task.prepare`), and then hands out batches by
-*number*: batch k of a split is a pure function of (seed, k), so that training can stop and go on
+A task is a frozen dataclass. Its fields are its options and become flags. It declares its input and
+output, loads or generates its data once (:meth:`Task.prepare`), and then returns batches by
+*number*: batch k of a split is a pure function of (seed, k). Training can therefore stop and resume
 anywhere, and every process of a distributed run can take its own rows of the same batch.
 
-Shapes: B sequences, T steps. Inputs are batch first.
+Shapes: B sequences, T time steps. Inputs are batch first.
 """
 
 import math
@@ -13,58 +13,43 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from surnn.models.signature import Output, Tokens, Values
+
 Split = Literal["train", "valid", "test"]
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """Inputs are integers [B, T] below ``vocabulary``."""
-
-    vocabulary: int
-
-
-@dataclass(frozen=True)
-class Values:
-    """Inputs are floats [B, T, features]."""
-
-    features: int
-
-
-@dataclass(frozen=True)
-class Output:
-    """What a model must give: ``size`` numbers for each sequence, or at each step."""
-
-    size: int
-    per: Literal["sequence", "step"]
-    pairs: bool = False
-    """Two documents a sample: inputs are [B, 2, T], and the model compares their encodings."""
-
-
 class Batch(NamedTuple):
-    """Some sequences and what is wanted of them."""
+    """Sequences and their targets."""
 
     x: Tensor
     """[B, T] tokens or [B, T, features] values."""
     target: Tensor
-    """[B], [B, T] or [B, T, size], integers or floats; what it means is the task's business."""
+    """[B], [B, T] or [B, T, size], integers or floats; the task defines their meaning."""
     lengths: Tensor | None = None
-    """[B] steps of each right-padded sequence; None means all T. [B, 2] for pairs."""
+    """[B] time steps of each right-padded sequence; None means all T. [B, 2] for pairs."""
     kinds: Tensor | None = None
-    """[B, T] which kind of token each step is, an index into :attr:`Task.kinds`; update rates are
-    logged for each kind."""
-    fresh: Tensor | None = None
-    """A single bool, of tasks that carry the state from batch to batch: whether to begin anew."""
+    """[B, T] the kind of token at each time step, an index into :attr:`Task.kinds`. Update rates
+    are logged for each kind."""
+    starts_stream: Tensor | None = None
+    """One bool, for stateful tasks: the batch starts from the initial state."""
+    reset: Tensor | None = None
+    """[B, T] bool: the sequence starts anew before this time step; None means nowhere."""
+
+    @property
+    def resets(self) -> dict[str, Tensor]:
+        """The argument ``reset`` of a model, if there is one."""
+        return {} if self.reset is None else {"reset": self.reset}
 
 
 @dataclass(frozen=True)
 class Score:
-    """A metric that adds up over batches: ``total / count``, or the root or exponential of it."""
+    """A metric as sums over batches: ``total / count``, or its root or exponential."""
 
     total: Tensor
     count: Tensor
@@ -85,34 +70,34 @@ class Score:
 class Task(ABC):
     """Base of all tasks; subclasses are frozen dataclasses.
 
-    Class attributes describe the benchmark, methods make and judge it. ``prepare`` is called once,
-    before anything else that needs data.
+    Class attributes describe the benchmark; methods make its batches and compute loss and metric.
+    ``prepare`` is called once, before any method that needs data.
     """
 
     name: ClassVar[str]
-    """As on the command line."""
+    """The name on the command line."""
     metric: ClassVar[str] = "accuracy"
     higher_is_better: ClassVar[bool] = True
     paper: ClassVar[dict[str, float]] = {}
     """The paper's numbers for the metric, by model."""
     kinds: ClassVar[tuple[str, ...]] = ()
-    """Names of the kinds of token that :attr:`Batch.kinds` counts."""
+    """Names of the kinds of token; :attr:`Batch.kinds` holds indices into it."""
     looks_ahead: ClassVar[bool] = False
-    """Whether targets are inputs still to come: who reads backwards would have seen them."""
+    """Whether targets are future inputs, so that a bidirectional model would see them."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Data sets, as :mod:`surnn.data` calls them; empty for generated tasks."""
+    """Names of data sets in :mod:`surnn.data`; empty for generated tasks."""
 
     # ------------------------------------------------------------ what it looks like
 
     @property
     @abstractmethod
     def input(self) -> Tokens | Values:
-        """What goes in."""
+        """The kind and size of the input."""
 
     @property
     @abstractmethod
     def output(self) -> Output:
-        """What must come out."""
+        """The kind and size of the output."""
 
     @property
     @abstractmethod
@@ -120,72 +105,101 @@ class Task(ABC):
         """T, the longest sequence; a clock gate's horizon."""
 
     @property
-    def carries(self) -> bool:
-        """Whether a batch goes on where the one before ended, in the state that the model was in.
+    def is_stateful(self) -> bool:
+        """Whether a batch continues the one before it, with the model's last state.
 
-        Such batches are all of one size, and say by ``fresh`` when to begin anew.
+        Such batches all have one size. ``Batch.starts_stream`` marks those that start from the
+        initial state.
         """
         return False
 
     @property
+    def has_resets(self) -> bool:
+        """Whether sequences start anew inside: every batch then has a :attr:`Batch.reset`."""
+        return False
+
+    @property
     def easy_batches(self) -> int:
-        """Training batches, the first ones, of something easier than what is asked in the end."""
+        """The number of training batches at the start that are easier than the task itself."""
         return 0
 
     def as_tested(self) -> "Task":
-        """The same without what only training has."""
+        """The task without options that affect training alone."""
         return self
 
     def files(self) -> dict[str, str]:
-        """What a trained model is used with, besides its weights: texts of files, by name. A run's
-        folder keeps them."""
+        """Files that a trained model needs besides its weights, as texts by name. They are stored
+        in the run's folder."""
         return {}
+
+    def named_files(self) -> tuple[str, ...]:
+        """Paths in the options that :meth:`prepare` reads. Those of a run that comes from somebody
+        else are read only if the user names them, or their folder."""
+        return ()
 
     @property
     @abstractmethod
     def chance(self) -> float:
-        """The metric of one who has learned nothing, and answers alike whatever comes in. May need
-        the data."""
+        """The metric of the best constant answer. May need the data."""
 
     # ------------------------------------------------------------ its data
 
-    def prepare(self, device: torch.device, data: Path | None = None) -> None:  # noqa: B027
-        """Load or make what batches are taken from, on ``device``. Generated tasks may do nothing.
+    def complete(self, data: Path | None = None) -> "Task":
+        """The task with all options that its data determine; reads them if some are open."""
+        return self
 
-        ``data`` is a folder to look in before the usual places.
+    def input_scale(self) -> tuple[Any, Any] | None:
+        """Means and standard deviations of the features in the training part, if the model
+        standardises its input (``Values.scaled``). Needs the data."""
+        return None
+
+    def output_scale(self) -> tuple[Any, Any] | None:
+        """The same for the numbers to predict (``Output.scaled``)."""
+        return None
+
+    def facts(self) -> Any:
+        """Numbers about the prepared data from which options are chosen; None if there are
+        none. See ``train/automatic.py``."""
+        return None
+
+    def prepare(self, device: torch.device, data: Path | None = None) -> None:  # noqa: B027
+        """Load or generate the data on ``device``. Generated tasks may do nothing.
+
+        ``data`` is a folder that is searched before the usual places.
         """
 
-    def check_same(self, run: Path) -> None:  # noqa: B027
-        """Refuse, with a ValueError, prepared data that are not those of the run in this folder.
+    def check_data_unchanged(self, run: Path) -> None:  # noqa: B027
+        """Raise ValueError if the prepared data are not those of the run in this folder.
 
-        For data that anyone may change; data sets have their own checksums.
+        For data that a user may change; data sets have their own checksums.
         """
 
     @abstractmethod
     def size(self, split: Split) -> int | None:
-        """Sequences of a split; None where training batches are made afresh without end."""
+        """The number of sequences in a split; None if training batches are generated without
+        end."""
 
     @abstractmethod
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
         """Batch ``number`` of ``size`` sequences.
 
-        Training batches are shuffled anew in every epoch, from ``seed``; an epoch's last, smaller
-        batch is dropped. Of the other splits, batches go through the fixed set in one order, and
-        the last one may be smaller. The same arguments give the same batch, on the same device.
+        Training batches are shuffled in every epoch, from ``seed``; an epoch's last, smaller batch
+        is dropped. Batches of the other splits go through a fixed set in one order; the last may be
+        smaller. The same arguments give the same batch on the same device.
         """
 
     # ------------------------------------------------------------ how it is judged
 
     @abstractmethod
     def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
-        """What training minimises, the mean over the batch. ``prediction`` is [B, size] or
-        [B, T, size]."""
+        """The training loss, a mean over the batch. ``prediction`` is [B, size] or [B, T, size]."""
 
     def weight(self, batch: Batch) -> Tensor | float:
-        """What the mean in :meth:`loss` was divided by: how much a batch counts beside others.
+        """The denominator of the mean in :meth:`loss`, the batch's weight relative to others.
 
-        The loss of a batch is the weighted mean over any parts that it is taken in. Sequences
-        by default; a loss over steps that may be missing, or that have weights, counts those.
+        The loss of a batch is the weighted mean over its parts, however it is divided. The default
+        is the number of sequences; a loss over time steps that may be masked or have weights
+        returns their sum.
         """
         return float(len(batch.x))
 
@@ -194,12 +208,12 @@ class Task(ABC):
         """The metric, as sums over the batch."""
 
     def details(self, prediction: Tensor, batch: Batch) -> dict[str, Score]:
-        """Further numbers by name, worth a look beside the metric whenever it is taken."""
+        """Further numbers by name, logged with the metric."""
         return {}
 
 
 class Classification(Task):
-    """Base of tasks with one label for each sequence: cross entropy and accuracy."""
+    """Base of tasks with one label per sequence: cross entropy and accuracy."""
 
     def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
         return functional.cross_entropy(prediction.float(), batch.target)
@@ -210,7 +224,7 @@ class Classification(Task):
 
 
 def known_chance(task: Task) -> float | None:
-    """The task's chance; None where that takes the data and these are not loaded."""
+    """The task's chance; None if it depends on data that are not loaded."""
     try:
         return task.chance
     except RuntimeError:
@@ -218,7 +232,7 @@ def known_chance(task: Task) -> float | None:
 
 
 def shuffled(count: int, number: int, size: int, seed: int) -> Tensor:
-    """Row numbers of training batch ``number``: epoch after epoch, each in an order of its own."""
+    """Row numbers of training batch ``number``; each epoch has its own order."""
     per_epoch = count // size
     if per_epoch == 0:
         raise ValueError(
@@ -236,6 +250,6 @@ def order(count: int, epoch: int, seed: int) -> Tensor:
 
 
 def generator_for(seed: int, number: int, device: torch.device) -> torch.Generator:
-    """A random stream of its own for every batch of every seed."""
+    """A random generator for every batch of every seed."""
     mixed = (seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9) % (1 << 63)
     return torch.Generator(device).manual_seed(mixed)

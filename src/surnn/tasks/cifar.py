@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from .base import Split, Values, generator_for
+from .batching import check_choice, hold_out, shades
 from .mnist import LabelledPixels, cut_out
-from .stored import check_choice, hold_out, shades
 
 SIDE = 32
 COLOUR_MEAN, COLOUR_STD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)
@@ -20,8 +20,8 @@ Augment = Literal["none", "crop_flip"]
 
 
 class _Cifar(LabelledPixels):
-    """Both tasks: 45,000 / 5,000 / 10,000 images, the tenth that ``random_split`` with seed 42
-    holds out for validation, 1024 pixels row by row."""
+    """Base of both tasks: 45,000 / 5,000 / 10,000 images of 1024 pixels, row by row. Validation is
+    the tenth that ``random_split`` with seed 42 holds out."""
 
     needs: ClassVar[tuple[str, ...]] = ("cifar10",)
     augment: Augment
@@ -39,19 +39,21 @@ class _Cifar(LabelledPixels):
         return SIDE * SIDE
 
     def prepare(self, device: torch.device, data: Path | None = None) -> None:
-        from ..data.images import cifar10  # noqa: PLC0415 (only the one who trains reads files)
+        from surnn.data.images import cifar10  # noqa: PLC0415 (needed by training only)
 
-        found = cifar10(data)
+        images = cifar10(data)
         train, valid = (
             rows.numpy()
-            for rows in hold_out(len(found.train), len(found.train) - int(len(found.train) * 0.9))
+            for rows in hold_out(
+                len(images.train), len(images.train) - int(len(images.train) * 0.9)
+            )
         )
         convert = to_grey if self.one_channel else np.asarray
         self.place(
             {
-                "train": (convert(found.train[train]), found.train_labels[train]),
-                "valid": (convert(found.train[valid]), found.train_labels[valid]),
-                "test": (convert(found.test), found.test_labels),
+                "train": (convert(images.train[train]), images.train_labels[train]),
+                "valid": (convert(images.train[valid]), images.train_labels[valid]),
+                "test": (convert(images.test), images.test_labels),
             },
             device,
         )
@@ -91,9 +93,9 @@ class SequentialCifar(_Cifar):
 class LraImage(_Cifar):
     """Long Range Arena's Image: 1024 grey pixels of CIFAR-10, row by row; one of ten classes.
 
-    Grey is ITU-R 601 luma, as pillow computes it; mean 122.6 and standard deviation 61 of 255 are
-    taken out, as S4 does. HGRN's published numbers are of colour with augmentation, and so may be
-    the paper's 86.37 (its text has 71.21).
+    Grey is ITU-R 601 luma as pillow computes it, normalised with mean 122.6 and standard deviation
+    61 of 255, as in S4. HGRN's published numbers use colour and augmentation; the paper's 86.37 may
+    do so too (its text has 71.21).
 
     Args:
         grey: False gives RGB as in sCIFAR.
@@ -126,8 +128,8 @@ def to_grey(images: np.ndarray) -> np.ndarray:
 
 
 def crop_and_flip(images: Tensor, generator: torch.Generator) -> Tensor:
-    """A random shift by up to 4 pixels, mirrored at the edges (which repeats them), and a random
-    flip: for all images at once, by index."""
+    """Random shifts by up to 4 pixels, mirrored at the edges (edge pixels repeat), and random
+    flips, for all images at once, by index."""
     device, count = images.device, len(images)
     shift = torch.randint(-PADDING, PADDING + 1, (2, count, 1), device=device, generator=generator)
     flip = torch.rand(count, 1, device=device, generator=generator) < 0.5

@@ -1,7 +1,6 @@
 """Copying Memory: ten symbols, a long silence, a signal, and then the ten symbols again.
 
-The blank is a zero vector, so the silence is literally silent. Marked "ours" below: what the
-literature does not have.
+The blank is a zero vector. "Ours" below marks options that the literature does not have.
 """
 
 import math
@@ -13,17 +12,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from .base import Batch, Output, Score, Split, Values
-from .fresh import Fresh, Parts
-from .stored import check_choice
+from .batching import check_choice
+from .generated import GeneratedTask, Parts
 
 ALPHABET = 8
 BLANK, SIGNAL = 0, ALPHABET + 1
 CLASSES = ALPHABET + 2
 IGNORED = -100
-"""Target of padding; cross entropy's own default."""
+"""Target of padding, the default ``ignore_index`` of cross entropy."""
 
 LONG = 2000
-"""From this delay on the loss of all positions is too thin to learn from."""
+"""From this delay on, the answer is too small a share of a loss over all positions."""
 DATA, DELAY, ANSWER = range(3)
 
 Marker = Literal["one", "fill"]
@@ -32,33 +31,34 @@ Objective = Literal["auto", "all", "recall"]
 
 
 def memoryless_loss(delay: int, symbols: int = 10) -> float:
-    """Cross entropy over all positions of a model that knows when to answer, but not what."""
+    """Cross entropy over all positions of a model that answers at the right time at random."""
     return symbols * math.log(ALPHABET) / (delay + 2 * symbols)
 
 
 @dataclass(frozen=True)
-class Copying(Fresh):
+class Copying(GeneratedTask):
     """Copying Memory.
 
     Input: ``symbols`` symbols out of 8, ``delay - 1`` blanks, one signal, ``symbols`` blanks;
-    one-hot in 9 channels (8 symbols and the signal), blanks are zero. Target: blank everywhere, but
-    the symbols at the end. Training batches are made afresh; 1000 fixed sequences each for
-    validation and test, the same on all devices. The metric is accuracy at the answer's positions;
-    logged beside it are the cross entropies of the answer and of all positions.
+    one-hot in 9 channels (8 symbols and the signal), blanks are zero. Target: blanks, and the
+    symbols at the end. Training batches are generated; validation and test have 1000 fixed
+    sequences each, the same on all devices. The metric is accuracy at the answer's positions. The
+    cross entropies of the answer and of all positions are logged too.
 
     Args:
-        delay: steps from the last symbol to the signal.
-        symbols: how many to remember.
-        marker: ``"one"`` signal, or ``"fill"``: it goes on to the end, as in the TCN's version.
-        variable: delays are uniform in delay/2 to delay, one for each sequence, right-padded. Ours:
-            a clock can learn fixed times.
-        noise: what stands in the delay at validation and test, never in training (the stress
-            test; its kind is not in the literature): ``"gaussian"`` of ``sigma`` and ``"uniform"``
-            in 0 to 1 for each channel, or one random symbol at each step.
-        sigma: of gaussian noise.
-        objective: the loss: cross entropy of ``"all"`` positions, or ``"recall"``, that of the
-            answer plus a tenth of the former (ours). ``"auto"`` takes the latter from a delay of
-            2000.
+        delay: time steps from the last symbol to the signal.
+        symbols: number of symbols to remember.
+        marker: ``"one"``: one signal. ``"fill"``: signals up to the end, as in the TCN's version.
+        variable: one delay per sequence, uniform in delay/2 to delay, right-padded. Not in the
+            paper; prevents a clock gate from memorising fixed times.
+        noise: noise in the delay at validation and test, never in training: the paper's stress
+            test. ``"gaussian"`` with ``sigma`` or ``"uniform"`` in 0 to 1 for each of the 8 symbol
+            channels; ``"symbols"``: one random symbol at each time step. The signal's channel stays
+            silent: noise in it would be a false signal. The paper does not specify the noise.
+        sigma: standard deviation of gaussian noise.
+        objective: the loss. ``"all"``: cross entropy of all positions. ``"recall"``: cross entropy
+            of the answer plus 0.1 times that of all positions; not in the paper. ``"auto"``: recall
+            if the delay is 2000 or more, else all.
     """
 
     delay: int = 1000
@@ -70,7 +70,7 @@ class Copying(Fresh):
     objective: Objective = "auto"
 
     name: ClassVar[str] = "copying"
-    # Read off the text for delay 2000; the noise's kind is not stated.
+    # From the paper's text, for delay 2000; it does not state the kind of noise.
     paper: ClassVar[dict[str, float]] = {
         "GRU": 0.2781,
         "suGRU": 0.8531,
@@ -89,7 +89,9 @@ class Copying(Fresh):
         if self.delay < 2:
             raise ValueError(f"delay is {self.delay}; expected at least 2 steps")
         if self.sigma <= 0:
-            raise ValueError(f"sigma is {self.sigma}; expected more than 0 (noise='none' has none)")
+            raise ValueError(
+                f"sigma is {self.sigma}; expected more than 0 (noise='none' turns noise off)"
+            )
 
     @property
     def input(self) -> Values:
@@ -108,10 +110,10 @@ class Copying(Fresh):
         return 1 / ALPHABET
 
     def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
-        flat, wanted = prediction.float().flatten(0, 1), batch.target.flatten()
+        flat, targets = prediction.float().flatten(0, 1), batch.target.flatten()
         if self._of_all_positions:
-            return functional.cross_entropy(flat, wanted, ignore_index=IGNORED)
-        each = functional.cross_entropy(flat, wanted, ignore_index=IGNORED, reduction="none")
+            return functional.cross_entropy(flat, targets, ignore_index=IGNORED)
+        each = functional.cross_entropy(flat, targets, ignore_index=IGNORED, reduction="none")
         asked = (batch.target != IGNORED).sum(1)
         every = (each.view_as(batch.target).sum(1) / asked).mean()
         logits, symbols = self._answers(prediction, batch)
@@ -121,7 +123,7 @@ class Copying(Fresh):
     def weight(self, batch: Batch) -> Tensor | float:
         if self._of_all_positions:
             return (batch.target != IGNORED).sum()
-        return super().weight(batch)  # means of sequences, longer and shorter ones alike
+        return super().weight(batch)  # the mean over sequences, whatever their length
 
     @property
     def _of_all_positions(self) -> bool:
@@ -140,7 +142,7 @@ class Copying(Fresh):
         }
 
     def _answers(self, prediction: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Logits [B, symbols, 10] and targets [B, symbols] where the answer is wanted."""
+        """Logits [B, symbols, 10] and targets [B, symbols] at the answer's positions."""
         if batch.lengths is None:
             return prediction[:, -self.symbols :], batch.target[:, -self.symbols :]
         offsets = torch.arange(-self.symbols, 0, device=batch.target.device)
@@ -163,15 +165,18 @@ class Copying(Fresh):
         return symbols, delays, None if split == "train" else self._noise(count, random)
 
     def _noise(self, count: int, random: torch.Generator) -> Tensor | None:
-        shape, device = (count, self.steps, ALPHABET + 1), random.device
+        """Noise [B, T, 9] in the symbols' channels; the last channel, the signal's, is zero."""
+        shape, device = (count, self.steps, ALPHABET), random.device
         if self.noise == "none":
             return None
+        if self.noise == "symbols":
+            symbols = torch.randint(1, ALPHABET + 1, shape[:2], generator=random, device=device)
+            return _one_hot(symbols)
         if self.noise == "gaussian":
-            return self.sigma * torch.randn(shape, generator=random, device=device)
-        if self.noise == "uniform":
-            return torch.rand(shape, generator=random, device=device)
-        symbols = torch.randint(1, ALPHABET + 1, shape[:2], generator=random, device=device)
-        return _one_hot(symbols)
+            values = self.sigma * torch.randn(shape, generator=random, device=device)
+        else:
+            values = torch.rand(shape, generator=random, device=device)
+        return functional.pad(values, (0, 1))
 
     def assemble(self, parts: Parts) -> Batch:
         symbols, delays, noise = parts
@@ -199,9 +204,9 @@ class Copying(Fresh):
 
 
 def _cross_entropy(logits: Tensor, target: Tensor) -> Score:
-    flat, wanted = logits.float().flatten(0, 1), target.flatten()
-    total = functional.cross_entropy(flat, wanted, ignore_index=IGNORED, reduction="sum")
-    return Score(total, (wanted != IGNORED).sum())
+    flat, targets = logits.float().flatten(0, 1), target.flatten()
+    total = functional.cross_entropy(flat, targets, ignore_index=IGNORED, reduction="sum")
+    return Score(total, (targets != IGNORED).sum())
 
 
 def _one_hot(tokens: Tensor) -> Tensor:

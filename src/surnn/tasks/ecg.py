@@ -1,4 +1,4 @@
-"""Heartbeats in long electrocardiograms: when does one come, and of what type is it?"""
+"""Heartbeats in long electrocardiograms: detect and classify each beat."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,23 +9,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..data import DataError
+from surnn.data import DataError
+
 from .base import Batch, Output, Score, Split, Task, Values, generator_for
-from .stored import keep, kept, row_numbers
+from .batching import get_data, row_numbers, set_data
 
 RATE = 360
 TOLERANCE = 54
-"""Steps, 150 ms: the customary tolerance of beat detection."""
+"""Time steps, 150 ms: the customary tolerance of beat detection."""
 BLIND = 2 * TOLERANCE + 2
-"""Steps between the answers of one who does not look but answers all the same: hardly a beat is
-out of reach of one, and there are as few as that takes. The best of all periods on the real data
-(60 to 400 were tried)."""
+"""Time steps between answers at regular times, for chance. The best period on the real data (60 to
+400 were tried): nearly all beats are within reach of an answer, with as few answers as possible."""
 NEAR = 36
-"""Steps, 100 ms: what is nearer to a beat than this counts as of kind ``beat``."""
+"""Time steps, 100 ms: tokens nearer to a beat than this have the kind ``beat``."""
 IGNORED = -100
 NONE, NORMAL, SUPRAVENTRICULAR, VENTRICULAR, FUSION = range(5)
 UNKNOWN = 255
-"""In storage: near a beat that the experts could not classify."""
+"""Stored class of time steps near a beat that the experts could not classify."""
 
 # Symbols of the annotations, by class of the standard (AAMI EC57).
 TYPES = {
@@ -37,7 +37,7 @@ TYPES = {
 }
 
 # De Chazal's division by patient: DS1 (training and validation) and DS2 (test). The four paced
-# recordings are left out; so is 201 of DS1, which is of the same patient as 202 of DS2.
+# recordings are left out; so is 201 of DS1, whose patient is that of 202 in DS2.
 RECORDS: dict[Split, tuple[int, ...]] = {
     "train": (
         101, 106, 108, 109, 112, 114, 115, 116, 119, 122,
@@ -56,41 +56,40 @@ class Signals(NamedTuple):
 
     signal: Tensor
     """int16, as recorded."""
-    wanted: Tensor
-    """uint8: the class at each step, or UNKNOWN."""
+    classes: Tensor
+    """uint8: the class at each time step, or UNKNOWN."""
     near: Tensor
     """bool: near a beat."""
 
 
 @dataclass(frozen=True)
 class EcgBeats(Task):
-    """Find and classify the beats of the MIT-BIH arrhythmia database, step by step at 360 Hz.
+    """Detect and classify the beats of the MIT-BIH arrhythmia database, sampled at 360 Hz.
 
-    Input: windows of the first lead (MLII, but in record 114), less the mean of all training
-    records, over their standard deviation: a monitor that switches on knows no more about its
-    patient, so nothing of a record is used to prepare it. Output at each step: none, N, S, V or F
-    (the standard's classes). The target is the beat's class from ``mark`` steps before to ``mark``
-    steps after ``delay`` steps past the annotated R peak, and none elsewhere; around the few beats
-    that could not be classified, nothing is asked. Loss: cross entropy, classes weighted by the
-    square root of how much rarer than none they are in training, at most 20.
+    Input: windows of the first lead (MLII, except in record 114), normalised by the mean and the
+    standard deviation of all training records. A record's own statistics are not used: a monitor
+    that is switched on does not know them. Output at each time step: none, N, S, V or F (the
+    standard's classes). The target is the beat's class within ``mark`` time steps of the point
+    ``delay`` time steps after the annotated R peak, and none elsewhere; the few beats that could
+    not be classified are masked. Loss: cross entropy with class weights, the square root of how
+    much rarer than none a class is in training, at most 20.
 
-    Metric: F1 of beats. A run of steps at which the answer is not none is one detection, at its
+    Metric: F1 of beats. A run of time steps whose answer is not none is one detection, at its
     middle; it belongs to the nearest true beat if that is within 150 ms. A beat with at least one
-    is a true positive, further ones are false positives. The sums are 2 TP over detections plus
-    beats, so they add up over batches. A silent model has 0, but chance is the score of answers at
-    regular times, on the validation records: 0.55, as 300 ms are a good part of the time between
-    two beats. Logged beside it: the same where a detection must also have the class of its beat, at
-    its middle.
+    detection is a true positive; its further detections are false positives. The sums, 2 TP over
+    detections plus beats, add up over batches. A silent model has 0. Chance is the score of answers
+    at regular times on the validation records: 0.55, because 300 ms are a good part of the time
+    between two beats. Also logged: the F1 of detections that have the class of their beat.
 
-    Patients are divided as in the literature, DS2 being the test; of DS1, records 118, 124, 205 and
-    223 are for validation, and 201 is left out, as its patient is in DS2 too (202): 17 / 4 / 22
-    records. Windows lie end to end, and what is left at a record's end is not used; those of
-    training are shifted at random by up to a half.
+    Patients are divided as in the literature: DS2 is the test set; records 118, 124, 205 and 223 of
+    DS1 are for validation; 201 is left out, because its patient is in DS2 too (202): 17 / 4 / 22
+    records. Windows lie end to end; the rest at a record's end is not used. Training windows are
+    shifted at random by up to half a window.
 
     Args:
-        window: steps; 4096 are 11.4 s.
-        delay: steps by which the answer may wait to see the whole beat; 36 are 100 ms.
-        mark: half width of the target.
+        window: time steps of a window; 4096 are 11.4 s.
+        delay: time steps from a beat to its answer, to see the whole beat; 36 are 100 ms.
+        mark: half width of the target, in time steps.
     """
 
     window: int = 4096
@@ -123,22 +122,22 @@ class EcgBeats(Task):
 
     @property
     def chance(self) -> float:
-        """Of answers at regular times, see ``BLIND``; needs the validation records."""
-        home = kept(self)[0]["valid"].signal.device
+        """The F1 of answers at regular times, see ``BLIND``; needs the validation records."""
+        home = get_data(self)[0]["valid"].signal.device
         batch = self.batch("valid", 0, self.size("valid"), 0, home)
         answers = torch.full_like(batch.target, NONE)
         answers[:, BLIND // 2 :: BLIND] = NORMAL
         return self._f1(answers, batch, typed=False).value
 
     def prepare(self, device: torch.device, data: Path | None = None) -> None:
-        from ..data.ecg import mitbih  # noqa: PLC0415 (only the one who trains reads files)
+        from surnn.data.ecg import mitbih  # noqa: PLC0415 (needed by training only)
 
-        found = mitbih(data)
+        records = mitbih(data)
         splits: dict[Split, Signals] = {}
         for split, names in RECORDS.items():
-            chosen = [found[str(name)] for name in names if str(name) in found]
+            chosen = [records[str(name)] for name in names if str(name) in records]
             if len(chosen) < len(names):
-                lost = [str(name) for name in names if str(name) not in found]
+                lost = [str(name) for name in names if str(name) not in records]
                 raise DataError(f"mitbih: records {', '.join(lost)} are missing; fetch it again")
             splits[split] = self._place(chosen, device)
             steps = splits[split].signal.shape[1]
@@ -148,31 +147,31 @@ class EcgBeats(Task):
                     f"{split}, which has {steps}; use --task.window {steps} or less"
                 )
         train = splits["train"]
-        counts = torch.bincount(train.wanted.flatten(), minlength=256)[:5].double()
+        counts = torch.bincount(train.classes.flatten(), minlength=256)[:5].double()
         weights = (counts[0] / counts.clamp(min=1)).sqrt().clamp(max=20)
         spread, middle = torch.std_mean(train.signal.double())
-        keep(self, (splits, weights.float(), middle.float(), spread.float().clamp(min=1e-6)))
+        set_data(self, (splits, weights.float(), middle.float(), spread.float().clamp(min=1e-6)))
 
     def _place(self, records, device: torch.device) -> Signals:
         steps = min(len(record.signal) for record in records)
         signal = np.stack([record.signal[:steps] for record in records])
-        wanted = np.zeros(signal.shape, np.uint8)
+        classes = np.zeros(signal.shape, np.uint8)
         near = np.zeros(signal.shape, bool)
         for row, record in enumerate(records):
             for at, symbol in zip(record.at.tolist(), record.symbols, strict=True):
                 if symbol in TYPES:
                     kind, middle = TYPES[symbol], at + self.delay
                     reach = TOLERANCE if kind == UNKNOWN else self.mark
-                    wanted[row, max(0, middle - reach) : max(0, middle + reach + 1)] = kind
+                    classes[row, max(0, middle - reach) : max(0, middle + reach + 1)] = kind
                     near[row, max(0, at - NEAR) : at + NEAR + 1] = True
-        return Signals(*(torch.from_numpy(a).to(device) for a in (signal, wanted, near)))
+        return Signals(*(torch.from_numpy(a).to(device) for a in (signal, classes, near)))
 
     def size(self, split: Split) -> int:
-        records, steps = kept(self)[0][split].signal.shape
+        records, steps = get_data(self)[0][split].signal.shape
         return records * (steps // self.window)
 
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
-        splits, _, middle, spread = kept(self)
+        splits, _, middle, spread = get_data(self)
         stored: Signals = splits[split]
         steps, home = stored.signal.shape[1], stored.signal.device
         per_record = steps // self.window
@@ -185,24 +184,24 @@ class EcgBeats(Task):
             start = (start + shift).clamp_(0, steps - self.window)
         at = (record[:, None], start[:, None] + torch.arange(self.window, device=home))
         x = (stored.signal[at] - middle) / spread
-        wanted = stored.wanted[at].long()
+        classes = stored.classes[at].long()
         return Batch(
             x.unsqueeze(-1).to(device),
-            wanted.masked_fill_(wanted == UNKNOWN, IGNORED).to(device),
+            classes.masked_fill_(classes == UNKNOWN, IGNORED).to(device),
             kinds=torch.where(stored.near[at], 0, 1).to(device),
         )
 
     def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
-        flat, wanted = prediction.flatten(0, 1).float(), batch.target.flatten()
-        total = functional.cross_entropy(flat, wanted, self._weights(batch), reduction="sum")
-        return total / self.weight(batch).clamp(min=1)  # nothing may be asked in a few windows
+        flat, classes = prediction.flatten(0, 1).float(), batch.target.flatten()
+        total = functional.cross_entropy(flat, classes, self._weights(batch), reduction="sum")
+        return total / self.weight(batch).clamp(min=1)  # a few windows may be masked completely
 
     def weight(self, batch: Batch) -> Tensor:
         asked = batch.target != IGNORED
         return torch.where(asked, self._weights(batch)[batch.target.clamp(min=0)], 0.0).sum()
 
     def _weights(self, batch: Batch) -> Tensor:
-        return kept(self)[1].to(batch.target.device)
+        return get_data(self)[1].to(batch.target.device)
 
     def score(self, prediction: Tensor, batch: Batch) -> Score:
         return self._f1(prediction.argmax(-1), batch, typed=False)
@@ -213,7 +212,7 @@ class EcgBeats(Task):
     def _f1(self, answers: Tensor, batch: Batch, *, typed: bool) -> Score:
         asked = batch.target != IGNORED
         answers = torch.where(asked, answers, NONE)
-        found_at, found = events(answers)
+        found_at, answer_classes = events(answers)
         true_at, true = events(torch.where(asked, batch.target, NONE))
         if len(true_at) == 0 or len(found_at) == 0:
             right = torch.zeros((), device=answers.device)
@@ -221,7 +220,7 @@ class EcgBeats(Task):
             nearest = _nearest(found_at, true_at)
             hit = (found_at - true_at[nearest]).abs() <= TOLERANCE
             if typed:
-                hit = hit & (found == true[nearest])
+                hit = hit & (answer_classes == true[nearest])
             right = torch.zeros_like(true_at).index_add_(0, nearest, hit.long()).clamp_(max=1).sum()
         total = torch.tensor(len(found_at) + len(true_at), device=answers.device)
         return Score(2 * right, total)
@@ -230,7 +229,7 @@ class EcgBeats(Task):
 def events(labels: Tensor) -> tuple[Tensor, Tensor]:
     """Runs of labels other than none, in [B, T]: their middles, and the labels there.
 
-    Middles are counted through the whole batch, with gaps so wide that rows never meet.
+    Middles are positions in the whole batch, with gaps that keep rows apart.
     """
     wide = functional.pad(labels, (1, 2 * TOLERANCE + 1)).flatten()
     on = (wide != NONE).to(torch.int8)
@@ -241,7 +240,7 @@ def events(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _nearest(points: Tensor, others: Tensor) -> Tensor:
-    """For each of the points, which of the others (sorted) is nearest."""
+    """For each point, the index of the nearest of the others (sorted)."""
     after = torch.searchsorted(others, points).clamp_(max=len(others) - 1)
     before = (after - 1).clamp_(min=0)
     return torch.where(points - others[before] <= (others[after] - points).abs(), before, after)

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from .base import Split
-from .language import BYTES, Corpus, Language, spelling
-from .stored import keep
+from .language import BYTES, Language
 
 ENDS: dict[Split, int] = {"train": 90_000_000, "valid": 95_000_000, "test": 100_000_000}
 
@@ -33,12 +32,12 @@ class Enwik8(Language):
         return 8.0
 
     def prepare(self, device: torch.device, data: Path | None = None) -> None:
-        from ..data.texts import enwik8  # noqa: PLC0415 (only the one who trains reads files)
+        from surnn.data.texts import enwik8  # noqa: PLC0415 (needed by training only)
 
-        text = torch.from_numpy(enwik8(data).copy()).to(device)
-        texts: dict[Split, Tensor] = {}
+        text = enwik8(data)
+        texts: dict[Split, np.ndarray] = {}
         begin = 0
         for split, end in ENDS.items():
             texts[split] = text[begin:end]
             begin = end - 1
-        keep(self, Corpus(texts, spelling(list(BYTES)).to(device)))
+        self._set_texts(texts, list(BYTES), device)

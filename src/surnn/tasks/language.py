@@ -1,58 +1,69 @@
-"""What language models are trained on: windows of a text, or streams of it."""
+"""Texts for language models: windows, or contiguous text with the state carried over."""
 
 import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from surnn.errors import ConfigError
+
 from .base import Batch, Output, Score, Split, Task, Tokens, generator_for
-from .stored import kept, row_numbers
+from .batching import get_data, row_numbers, set_data
+from .documents import compile_pattern, document_starts
 
 IGNORED = -100
-"""Target of padding; cross entropy's own default."""
+"""Target of padding, the default ``ignore_index`` of cross entropy."""
 SPACE = frozenset(b" \t\n\v\f\r")
 
 
 class Corpus(NamedTuple):
-    """Texts as tokens, and what the tokens are."""
+    """Texts as tokens, and counts for each token."""
 
     texts: dict[Split, Tensor]
-    """Of each split, all tokens in a row. The first is given, all others are predicted."""
-    spelling: Tensor
-    """[vocabulary, 5] int64: of each token its bytes, the words that begin inside it, its lines'
-    ends, whether it begins with a word's letter, and whether one may begin right after it."""
+    """All tokens of each split. The first is an input only, all others are predicted."""
+    token_counts: Tensor
+    """[vocabulary, 5] int64, per token: number of bytes, of words that begin inside it and of line
+    ends; 1 if it begins with a letter of a word; 1 if a word may begin right after it."""
+    starts: dict[Split, Tensor] | None = None
+    """For each token of a text, whether a document starts with it; None without documents."""
 
 
 @dataclass(frozen=True)
 class Language(Task):
-    """Base of language models' tasks: predict the next token of a text.
+    """Base of tasks for language models: predict the next token of a text.
 
-    A sequence is ``context`` tokens, its target the same one token on. Training windows lie end to
-    end and come in random order; after the first epoch each epoch cuts them at other places, so
-    that no token always comes at the same step of a clock (the last window then ends with the text,
-    and overlaps the one before it). Those of validation and test lie end to
-    end (or overlap) from the split's first token to its last, so that every token is predicted
-    once; the last window is shorter and padded. Models start each window from nothing.
+    A sequence is a window of ``context`` tokens; its target is the same window, one token later.
+    Training windows lie end to end and come in random order. After the first epoch each epoch cuts
+    them at other places, so that no token always has the same time step (the last window then ends
+    with the text and overlaps the one before it). Windows of validation and test lie end to end (or
+    overlap) from the first token of the split to its last, so that every token is predicted once;
+    the last window is shorter and padded. Models start each window from the initial state.
 
-    As streams, the text is cut into as many parts as a batch has sequences, and each sequence goes
-    through its part, window after window; models start each window in the state that they ended the
-    one before in (gradients end there), and from nothing at the beginning of an epoch.
+    With ``streams``, the text is cut into as many parts as a batch has sequences, and each sequence
+    reads its part, window after window. Models start each window in their last state (gradients are
+    cut there), and each epoch in the initial state.
 
     Args:
         context: tokens in a window.
         streams: carry the state from window to window, in validation and test too.
-        overlap: of windows in validation and test, tokens that the window before has predicted
-            already: they are read, and not counted. So every token has so many before it.
+        overlap: tokens at the start of a validation or test window that the window before has
+            predicted already. They are read but not counted, so that every token has context.
+        documents: a regular expression that matches where a document starts, such as
+            ``'\\n = [^=]'`` for WikiText. Windows are packed with documents: the model starts anew
+            before the first token of each, and reads nothing across. By default the text is one
+            document.
     """
 
     looks_ahead: ClassVar[bool] = True
     context: int = 1024
     streams: bool = False
     overlap: int = 0
+    documents: str = ""
 
     def __post_init__(self) -> None:
         if self.context < 1:
@@ -64,10 +75,12 @@ class Language(Task):
             )
         if self.streams and self.overlap:
             raise ValueError("streams have no windows that could overlap; expected overlap 0")
+        if self.documents:
+            compile_pattern(self.documents)
 
     @property
     def vocabulary_size(self) -> int:
-        """How many tokens there are."""
+        """The number of different tokens."""
         return 256
 
     @property
@@ -83,13 +96,18 @@ class Language(Task):
         return self.context
 
     @property
-    def carries(self) -> bool:
+    def is_stateful(self) -> bool:
         return self.streams
+
+    @property
+    def has_resets(self) -> bool:
+        return bool(self.documents)
 
     # ------------------------------------------------------------ batches
 
     def size(self, split: Split) -> int:
-        """Windows. As streams: so many batches of n as n streams have windows, times n."""
+        """The number of windows. With streams: n times the number of windows that n streams
+        have."""
         targets = len(self._text(split)) - 1
         if split == "train":
             return targets // self.context
@@ -99,10 +117,10 @@ class Language(Task):
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
         text = self._text(split)
         targets = len(text) - 1
-        fresh = None
+        starts_stream = None
         if self.streams:
             starts, ends, first = self._streams(split, number, size, targets)
-            fresh = torch.tensor(first, device=device)
+            starts_stream = torch.tensor(first, device=device)
         else:
             if split == "train" and targets < self.context:
                 raise ValueError(
@@ -118,28 +136,53 @@ class Language(Task):
             ends = torch.full_like(starts, targets)
         place = torch.arange(self.context + 1)
         index = starts.to(text.device)[:, None] + place.to(text.device)
-        window = text[index.clamp_(max=targets)].long().to(device)
+        index.clamp_(max=targets)
+        window = text[index].long().to(device)
+        starts_document = get_data(self).starts
+        reset = None
+        if starts_document is not None:
+            reset = starts_document[split][index[:, :-1]].to(device)
         x, target = window[:, :-1], window[:, 1:]
         left = ends - starts
         counted = place[:-1] < left[:, None]
         lengths = None
         if (left < self.context).any():
-            lengths = left.clamp(1, self.context).to(device)  # of a stream that is over, one step
+            # An exhausted stream gets one padded time step.
+            lengths = left.clamp(1, self.context).to(device)
             x = x.masked_fill(~counted.to(device), 0)
         if split != "train" and self.overlap:
             counted &= (place[:-1] >= self.overlap) | (starts[:, None] == 0)
         if not counted.all():
             target = target.masked_fill(~counted.to(device), IGNORED)
-        return Batch(x, target, lengths, fresh=fresh)
+        return Batch(x, target, lengths, starts_stream=starts_stream, reset=reset)
+
+    def _set_texts(
+        self, texts: dict[Split, np.ndarray], tokens: list[bytes | None], device: torch.device
+    ) -> None:
+        """Store the prepared texts, of a vocabulary of ``tokens``."""
+        starts: dict[Split, Tensor] | None = None
+        if self.documents:
+            masks: dict[Split, np.ndarray] = {
+                s: document_starts(text, tokens, self.documents) for s, text in texts.items()
+            }
+            if not any(mask.any() for mask in masks.values()):
+                raise ValueError(
+                    f"no document starts in the text: nothing matches documents {self.documents!r}"
+                )
+            starts = {s: torch.from_numpy(mask).to(device) for s, mask in masks.items()}
+        on_device: dict[Split, Tensor] = {
+            s: torch.from_numpy(text.copy()).to(device) for s, text in texts.items()
+        }
+        set_data(self, Corpus(on_device, token_counts(tokens).to(device), starts))
 
     def _text(self, split: Split) -> Tensor:
-        texts = kept(self).texts
+        texts = get_data(self).texts
         if split not in texts:
-            raise ValueError(f"there is no {split} text: the task's options leave none for it")
+            raise ConfigError(f"there is no {split} text: the task's options leave none for it")
         return texts[split]
 
     def _shift(self, epoch: int, seed: int) -> int:
-        """Where an epoch's first training window begins."""
+        """The first token of an epoch's first training window."""
         if epoch == 0:
             return 0
         draw = generator_for(seed, epoch, torch.device("cpu"))
@@ -148,7 +191,8 @@ class Language(Task):
     def _streams(
         self, split: Split, number: int, size: int, targets: int
     ) -> tuple[Tensor, Tensor, bool]:
-        """Where the windows of a batch begin, where streams end, and whether they just begin."""
+        """Positions of the first token of each window and of the end of each stream, and whether
+        the streams start in this batch."""
         stream = torch.arange(size)
         if split != "train":
             length = -(-targets // size)
@@ -176,14 +220,14 @@ class Language(Task):
         return self.measures(prediction, batch)[self.metric]
 
     def measures(self, prediction: Tensor, batch: Batch) -> dict[str, Score]:
-        """Bits per byte, perplexity, and word-normalised perplexity: words are what stands between
-        spaces, and line ends."""
+        """Bits per byte, perplexity, and word-normalised perplexity. Words are separated by spaces;
+        line ends count as words."""
         target = batch.target.flatten()
         nats = functional.cross_entropy(prediction.flatten(0, 1).float(), target, reduction="sum")
         there = target != IGNORED
-        spelled = kept(self).spelling.to(target.device)
-        size, words, lines, letter, _ = spelled[target.clamp(min=0)].unbind(-1)
-        words = words + lines + letter * spelled[batch.x.flatten(), 4]
+        counts = get_data(self).token_counts.to(target.device)
+        size, words, lines, letter, _ = counts[target.clamp(min=0)].unbind(-1)
+        words = words + lines + letter * counts[batch.x.flatten(), 4]
         return {
             "bits per byte": Score(nats / math.log(2), (size * there).sum()),
             "perplexity": Score(nats, there.sum(), exponential=True),
@@ -191,12 +235,12 @@ class Language(Task):
         }
 
 
-def spelling(tokens: list[bytes | None]) -> Tensor:
-    """:attr:`Corpus.spelling` of tokens, or None for those that are no text."""
-    return torch.tensor([_spelled(token) for token in tokens], dtype=torch.int64)
+def token_counts(tokens: list[bytes | None]) -> Tensor:
+    """:attr:`Corpus.token_counts` from the bytes of each token; None is a special token."""
+    return torch.tensor([_counts(token) for token in tokens], dtype=torch.int64)
 
 
-def _spelled(token: bytes | None) -> list[int]:
+def _counts(token: bytes | None) -> list[int]:
     if not token:
         return [0, 0, 0, 0, 1]
     spaces = [byte in SPACE for byte in token]

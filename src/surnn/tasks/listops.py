@@ -11,14 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from surnn.data.cache import Arrays, Progress, load_or_make
+
 from .base import Batch, Classification, Output, Split, Tokens
-from .cache import Arrays, Progress, load_or_make
+from .batching import Ragged, get_data, row_numbers, set_data
 from .listops_trees import VOCABULARY, expressions
-from .stored import Ragged, keep, kept, row_numbers
 
 DATA_SEED = 42
 LADDER = ((10, 62), (63, 249))
-"""Tokens, at least and at most, of the expressions that come before full ones where they grow."""
+"""Fewest and most tokens of the shorter expressions at the start of training, if they grow."""
 
 
 @dataclass(frozen=True)
@@ -27,29 +28,28 @@ class ListOps(Classification):
 
     Made by the rules of its generator: a node is an operator with probability 1/4 (never at depth
     10), with 2 to 10 arguments; SM is the sum modulo 10, MED the integer part of the median.
-    Expressions of ``shortest`` to ``longest`` tokens are kept, each once. Brackets that only group
-    are left out, an operator and its opening bracket are one token, and an end token follows.
+    Only expressions of ``shortest`` to ``longest`` tokens are used, each once. Brackets that only
+    group are left out, an operator and its opening bracket are one token, and an end token follows.
     Tokens: 0 padding, 1 unknown (never occurs), 2 end, 3 to 6 MIN MAX MED SM, 7 closing bracket, 8
     to 17 digits. Right-padded to the longest in the batch. The expressions are not the Arena's own,
     whose seed is not known.
 
-    Made once, from a fixed seed, and kept in ``$SURNN_CACHE`` (``~/.cache/surnn``). Validation and
-    test are the same whatever the size of the training set.
+    Generated once, from a fixed seed, and stored in ``$SURNN_CACHE`` (``~/.cache/surnn``).
+    Validation and test do not depend on the size of the training set.
 
-    What brackets and operators mean is learned from short expressions in a fraction of the time,
-    and is the same in long ones. So they can grow in training; validation and test are of the full
-    length from the beginning.
+    Models learn the meaning of brackets and operators from short expressions in a fraction of the
+    time. Expressions can therefore grow in training; validation and test always have full length.
 
     Args:
         train: sequences to train on.
         valid: sequences to validate on.
         test: sequences to test on.
-        shortest: tokens of an expression, at least; its end is not counted.
-        longest: tokens, at most. Short expressions are for trying things on a CPU.
-        one_length: pad all batches alike, to ``longest`` and the end: a GPU's updates can then be
+        shortest: fewest tokens of an expression, without its end token.
+        longest: most tokens of an expression. Short ones suit trials on a CPU.
+        one_length: pad all batches to ``longest`` and the end token, so that training steps can be
             captured and compiled (train.cuda_graph, train.compile).
-        growing: training batches of shorter expressions: one half of them of 10 to 62 tokens, the
-            other of 63 to 249. As many of each are made besides as there are to train on.
+        growing: number of training batches with shorter expressions: the first half has 10 to 62
+            tokens, the second 63 to 249. As many of each are generated as there are to train on.
     """
 
     train: int = 96_000
@@ -100,8 +100,8 @@ class ListOps(Classification):
 
     @property
     def chance(self) -> float:
-        """Always giving the most frequent answer; needs the data. 0.17 at the Arena's lengths."""
-        labels = kept(self)[0][1]
+        """The accuracy of the most frequent answer; needs the data. 0.17 at the Arena's lengths."""
+        labels = get_data(self)[0][1]
         return (labels.bincount().max() / len(labels)).item()
 
     def prepare(
@@ -111,38 +111,38 @@ class ListOps(Classification):
         sets = [(count, self.shortest, self.longest)]
         if self.growing:
             sets += [(self.train, *tokens) for tokens in LADDER]
-        keep(self, [_placed(_made(*each, data, progress), device) for each in sets])
+        set_data(self, [_on_device(_generate(*each, data, progress), device) for each in sets])
 
     def size(self, split: Split) -> int:
         return getattr(self, split)
 
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
-        (stored, labels), longest = kept(self)[0], self.longest
+        (stored, labels), longest = get_data(self)[0], self.longest
         first = {"valid": 0, "test": self.valid, "train": self.valid + self.test}[split]
         if split == "train" and number < self.growing:
             rung, number = divmod(number, -(-self.growing // len(LADDER)))
-            (stored, labels), longest, first = kept(self)[1 + rung], LADDER[rung][1], 0
+            (stored, labels), longest, first = get_data(self)[1 + rung], LADDER[rung][1], 0
         rows = first + row_numbers(split, self.size(split), number, size, seed)
         x, lengths = stored.padded(rows, longest + 1 if self.one_length else None)
         labels = labels[rows.to(labels.device)]
         return Batch(x.to(device), labels.to(device), lengths.to(device))
 
 
-def _made(
+def _generate(
     count: int, shortest: int, longest: int, data: Path | None, progress: Progress | None
 ) -> Arrays:
-    """So many expressions of so many tokens."""
+    """``count`` expressions within these lengths."""
     size = {"shortest": shortest, "longest": longest}
     return load_or_make(
         f"listops-{count}-{shortest}-{longest}.npz",
         {"task": ListOps.name, "version": 1, "seed": DATA_SEED, "count": count, **size},
-        lambda tell: expressions(count, DATA_SEED, tell, **size),
+        lambda progress: expressions(count, DATA_SEED, progress, **size),
         data,
         progress,
     )
 
 
-def _placed(arrays: Arrays, device: torch.device) -> tuple[Ragged, Tensor]:
+def _on_device(arrays: Arrays, device: torch.device) -> tuple[Ragged, Tensor]:
     """Expressions, each with its end, and answers on a device."""
     lengths = np.diff(arrays["offsets"])
     stored = Ragged.of(arrays["tokens"], lengths, int(lengths.max()), device)

@@ -1,8 +1,8 @@
 """Random ListOps expressions, many trees at a time.
 
-Trees grow breadth first: a level is one array over the nodes of all trees, children stand beside
-one another in their parents' order. Lengths and values are then summed up from the leaves, and
-tokens written from the roots down, level by level.
+Trees grow breadth first: a level is one array over the nodes of all trees, with siblings adjacent
+and in their parents' order. Lengths and values are computed from the leaves up, tokens are written
+from the roots down, level by level.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .cache import Arrays, Progress
+from surnn.data.cache import Arrays, Progress
 
 PAD, UNKNOWN, END = 0, 1, 2
 MIN, MAX, MED, SM = OPERATORS = (3, 4, 5, 6)
@@ -23,7 +23,7 @@ DEEPEST = 10
 MOST_ARGUMENTS = 10
 OPERATOR_SHARE = 0.25
 TREES = 20_000
-"""Grown at a time, most of them far too short. Part of what the data is: do not change."""
+"""Trees grown at a time, most of them far too short. The data depend on it: do not change."""
 
 
 @dataclass
@@ -33,13 +33,13 @@ class Level:
     operator: np.ndarray
     """[nodes] token of the operator, 0 for digits."""
     arguments: np.ndarray
-    """[operators] how many children each operator has, in order."""
+    """[operators] the number of children of each operator, in order."""
     value: np.ndarray
-    """[nodes] 0 to 9; known for digits, worked out for operators."""
+    """[nodes] 0 to 9; digits have it from the start, operators after evaluation."""
 
     @property
     def first_child(self) -> np.ndarray:
-        """[operators] where the children of each begin on the next level."""
+        """[operators] the index of each operator's first child on the next level."""
         return np.cumsum(self.arguments) - self.arguments
 
 
@@ -69,19 +69,18 @@ def lengths(levels: list[Level]) -> list[np.ndarray]:
     return result[::-1]
 
 
-def keep(levels: list[Level], kept: np.ndarray) -> list[Level]:
-    """The trees whose roots are marked in ``kept``."""
+def select_trees(levels: list[Level], mask: np.ndarray) -> list[Level]:
+    """The trees whose roots are True in ``mask``."""
     result = []
     for level in levels:
-        chosen = kept[level.operator > 0]
-        kept_level = Level(level.operator[kept], level.arguments[chosen], level.value[kept])
-        result.append(kept_level)
-        kept = np.repeat(chosen, level.arguments)
+        operators = mask[level.operator > 0]
+        result.append(Level(level.operator[mask], level.arguments[operators], level.value[mask]))
+        mask = np.repeat(operators, level.arguments)
     return result
 
 
 def evaluate(levels: list[Level]) -> None:
-    """Work out every operator's value, from the leaves up."""
+    """Compute every operator's value, from the leaves up."""
     for level, below in zip(levels[-2::-1], levels[:0:-1], strict=True):
         if not len(level.arguments):
             continue
@@ -100,8 +99,7 @@ def evaluate(levels: list[Level]) -> None:
 
 
 def write(levels: list[Level], sizes: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """All expressions one after the other, each with its end token, and where each begins and
-    the last ends."""
+    """All expressions in one array, each with its end token, and their offsets."""
     offsets = np.concatenate([[0], np.cumsum(sizes[0] + 1)])
     tokens = np.full(offsets[-1], END, dtype=np.uint8)
     place = offsets[:-1]
@@ -121,10 +119,10 @@ def write(levels: list[Level], sizes: list[np.ndarray]) -> tuple[np.ndarray, np.
 def some_expressions(
     random: np.random.Generator, shortest: int, longest: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tokens, offsets and answers of the right-sized among ``TREES`` random trees."""
+    """Tokens, offsets and answers of those of ``TREES`` random trees that have the right length."""
     levels = grow(random, TREES)
     size = lengths(levels)[0]
-    levels = keep(levels, (size >= shortest) & (size <= longest))
+    levels = select_trees(levels, (size >= shortest) & (size <= longest))
     evaluate(levels)
     tokens, offsets = write(levels, lengths(levels))
     return tokens, offsets, levels[0].value.astype(np.uint8)
@@ -138,9 +136,9 @@ def expressions(
     shortest: int = 501,
     longest: int = 1999,
 ) -> Arrays:
-    """``count`` distinct expressions: ``tokens`` one after the other, ``offsets`` [count + 1] and
-    ``labels`` [count]. The first ones do not depend on how many are asked for. Lengths do not count
-    the end token."""
+    """``count`` distinct expressions: ``tokens`` in one array, ``offsets`` [count + 1] and
+    ``labels`` [count]. The first ones do not depend on ``count``. Lengths do not include the end
+    token."""
     random = np.random.default_rng(seed)
     seen: set[bytes] = set()
     pieces: list[np.ndarray] = []

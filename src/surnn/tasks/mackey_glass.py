@@ -1,4 +1,4 @@
-"""Mackey-Glass: say where a chaotic series will be some steps from now.
+"""Mackey-Glass: forecast a chaotic series some time steps ahead.
 
 dx/dt = 0.2 x(t - 17) / (1 + x(t - 17)^10) - 0.1 x, by Euler's method with 10 sub-steps per step.
 """
@@ -15,17 +15,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from .base import Batch, Output, Score, Split, Task, Values, generator_for
-from .stored import check_choice, row_numbers
+from .batching import check_choice, row_numbers
 
 DELAY = 17
 SUBSTEPS = 10
 WARM_UP = (1000, 3000)
 SETTLING = 100
-"""Steps at the start that do not count: nobody can forecast from nothing."""
+"""Time steps at the start that do not count: a forecast needs some history."""
 SHIFT = 137
 MEAN = -0.0653
 VARIANCE = 0.0467
-"""Of the squashed series, over 1024 trajectories of 5000 steps."""
+"""Mean of the squashed series, over 1024 trajectories of 5000 time steps."""
 DATA_SEED = 0
 
 Control = Literal["forecast", "recall", "leak", "shift"]
@@ -35,15 +35,15 @@ def simulate(history: np.ndarray, start: np.ndarray, steps: int) -> np.ndarray:
     """Series [N, steps] after ``start`` [N], at one step of time each.
 
     ``history`` [N, 17 * substeps] is x before the start, oldest first; its width sets the number of
-    sub-steps. Only sums, products and quotients, in a fixed order: the last bit of a chaotic series
-    is soon its first, and every machine shall have the same ones.
+    sub-steps. Only sums, products and quotients in a fixed order, so that every machine computes
+    the same series to the last bit; chaos would amplify any difference.
     """
     lag = history.shape[1]
     substeps = lag // DELAY
     decay = 1 - 0.1 / substeps
     past, x = history.T.copy(), start
     series = np.empty((math.ceil(steps / DELAY), DELAY, len(start)))
-    for block in series:  # within one delay, what comes back is known beforehand
+    for block in series:  # within one delay, the delayed values are already known
         square = past * past
         drive = 0.2 / substeps * past / (1 + square * (square * square) * (square * square))
         for place in range(lag):
@@ -58,8 +58,8 @@ def simulate(history: np.ndarray, start: np.ndarray, steps: int) -> np.ndarray:
 def trajectories(count: int, steps: int, device: torch.device) -> Tensor:
     """Squashed, centred float32 series [count, steps], each on its own trajectory.
 
-    Each has its own random history and is left alone for 1000 to 3000 steps before it is watched.
-    More steps go on where fewer ended. Drawn on the CPU, so that all devices have the same.
+    Each has its own random history and a warm-up of 1000 to 3000 time steps. A longer series begins
+    with the shorter one. Drawn on the CPU, so that all devices have the same series.
     """
     random = generator_for(DATA_SEED, 0, torch.device("cpu"))
 
@@ -78,24 +78,25 @@ class MackeyGlass(Task):
     """Mackey-Glass prediction.
 
     Input [B, length, 1]: tanh(x - 1) less its mean, one sample per unit of time. Target
-    [B, length, horizons]: the same series each of ``horizons`` steps later. Of ``series`` fixed
-    trajectories a quarter is for training, a quarter for validation and a half for test, as for the
-    LMU. Unlike there, trajectories are independent: state and history are reset, and the warm-up is
-    random. The loss and the metric are the mean square error after the first 100 steps; logged
-    beside it are the root mean square error in units of the series' own spread, and the mean square
+    [B, length, horizons]: the series at each of ``horizons`` time steps later. A quarter of the
+    ``series`` fixed trajectories is for training, a quarter for validation and a half for test, as
+    for the LMU. Unlike there, trajectories are independent: state and history are reset, and the
+    warm-up is random. Loss and metric are the mean square error after the first 100 time steps.
+    Also
+    logged: the root mean square error relative to the spread of the series, and the mean square
     error of each horizon.
 
     Args:
-        horizons: steps to look ahead. Several make one model with as many outputs, the cheap
-            variant of a model for each.
-        length: steps of a series.
-        series: trajectories in all.
-        control: ``"forecast"``, or what might look like it. ``"recall"``: input is the later series
-            and target the earlier (the LMU's published direction). ``"leak"``: validation and test
-            are the training series, which shows what a clock can memorise. ``"shift"``: validation
-            and test are those of the forecast, but the clock is 137 steps ahead, because as many
-            earlier steps are put before them that do not count. Training sets of forecast, leak and
-            shift are the same, so that one model can be put to all three.
+        horizons: time steps to look ahead. Several give one model with as many outputs, which is
+            cheaper than one model per horizon.
+        length: time steps of a series.
+        series: number of trajectories.
+        control: ``"forecast"``, or a control. ``"recall"``: the input is the later series and the
+            target the earlier one (the LMU's published direction). ``"leak"``: validation and test
+            are the training series, which shows how much a clock can memorise. ``"shift"``: the
+            validation and test sets of the forecast with the clock 137 time steps ahead: as many
+            earlier time steps precede them and do not count. Forecast, leak and shift have the same
+            training set, so that one model can be tested on all three.
     """
 
     horizons: tuple[int, ...] = (15,)
@@ -159,26 +160,26 @@ class MackeyGlass(Task):
         return Batch(x.unsqueeze(-1), target)
 
     def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
-        made, wanted = self._counted(prediction.float(), batch)
-        return functional.mse_loss(made, wanted)
+        forecast, target = self._counted(prediction.float(), batch)
+        return functional.mse_loss(forecast, target)
 
     def score(self, prediction: Tensor, batch: Batch) -> Score:
         return _mean(self._squared_error(prediction, batch))
 
     def details(self, prediction: Tensor, batch: Batch) -> dict[str, Score]:
         error = self._squared_error(prediction, batch)
-        found = {"nrmse": replace(_mean(error / VARIANCE), root=True)}
+        scores = {"nrmse": replace(_mean(error / VARIANCE), root=True)}
         if len(self.horizons) > 1:
             for horizon, its_error in zip(self.horizons, error.unbind(-1), strict=True):
-                found[f"mse at {horizon}"] = _mean(its_error)
-        return found
+                scores[f"mse at {horizon}"] = _mean(its_error)
+        return scores
 
     def _squared_error(self, prediction: Tensor, batch: Batch) -> Tensor:
-        made, wanted = self._counted(prediction.detach().double(), batch)
-        return (made - wanted).square()
+        forecast, target = self._counted(prediction.detach().double(), batch)
+        return (forecast - target).square()
 
     def _counted(self, prediction: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """What is judged: not the beginning, nor what stands before it to set the clock ahead."""
+        """The part that counts, without the beginning and the time steps that shift the clock."""
         begin = batch.x.shape[1] - self.length + SETTLING
         return prediction[:, begin:], batch.target[:, begin:]
 

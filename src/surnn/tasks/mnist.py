@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .base import Batch, Classification, Output, Split, Values, generator_for
-from .stored import check_choice, hold_out, keep, kept, row_numbers, shades
+from .batching import check_choice, get_data, hold_out, row_numbers, set_data, shades
 
 SIDE = 28
 PIXELS = SIDE * SIDE
@@ -21,7 +21,7 @@ Permutation = Literal["bitreversal", "torch0", "nru"]
 
 
 class LabelledPixels(Classification):
-    """Images on the device as uint8, one class of ten for each. Base of the image tasks."""
+    """Base of the image tasks: uint8 images on the device, ten classes."""
 
     @property
     def output(self) -> Output:
@@ -40,13 +40,13 @@ class LabelledPixels(Classification):
             )
             for split, (images, labels) in splits.items()
         }
-        keep(self, placed)
+        set_data(self, placed)
 
     def size(self, split: Split) -> int:
-        return len(kept(self)[split][1])
+        return len(get_data(self)[split][1])
 
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
-        images, labels = kept(self)[split]
+        images, labels = get_data(self)[split]
         rows = row_numbers(split, len(labels), number, size, seed).to(labels.device)
         x = self.values(images[rows], split, number, seed)
         return Batch(x.to(device), labels[rows].to(device))
@@ -65,7 +65,7 @@ class SequentialMnist(LabelledPixels):
 
     Args:
         augment: ``"shift"`` moves training images by up to two pixels each way, before they are
-            put into order; ``"none"`` is what published numbers are of, as far as they tell.
+            put into order; published numbers use ``"none"``, as far as they say.
     """
 
     augment: Augment = field(default="none", kw_only=True)
@@ -91,33 +91,33 @@ class SequentialMnist(LabelledPixels):
         return PIXELS
 
     def order(self) -> np.ndarray:
-        """Which pixel comes at each step."""
+        """The pixel of each time step."""
         return np.arange(PIXELS)
 
     def rows(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which of ``count`` training images are for training, and for validation."""
+        """Row numbers of the ``count`` stored training images for training, and for validation."""
         train, valid = hold_out(count, count - int(count * 0.9))
         return train.numpy(), valid.numpy()
 
     def prepare(self, device: torch.device, data: Path | None = None) -> None:
-        from ..data.images import mnist  # noqa: PLC0415 (only the one who trains reads files)
+        from surnn.data.images import mnist  # noqa: PLC0415 (needed by training only)
 
-        found = mnist(data)
-        train, valid = self.rows(len(found.train))
+        images = mnist(data)
+        train, valid = self.rows(len(images.train))
         self.place(
             {
-                "train": (found.train[train], found.train_labels[train]),
-                "valid": (found.train[valid], found.train_labels[valid]),
-                "test": (found.test, found.test_labels),
+                "train": (images.train[train], images.train_labels[train]),
+                "valid": (images.train[valid], images.train_labels[valid]),
+                "test": (images.test, images.test_labels),
             },
             device,
         )
-        kept(self)["order"] = torch.from_numpy(self.order()).to(device)
+        get_data(self)["order"] = torch.from_numpy(self.order()).to(device)
 
     def values(self, images: Tensor, split: Split, number: int, seed: int) -> Tensor:
         if split == "train" and self.augment == "shift":
             images = shifted(images, generator_for(seed, number, images.device))
-        return shades(images.flatten(1)[:, kept(self)["order"]]).unsqueeze(-1)
+        return shades(images.flatten(1)[:, get_data(self)["order"]]).unsqueeze(-1)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,8 @@ class PermutedMnist(SequentialMnist):
             ``torch.manual_seed(0)`` (spiking networks). Both split as sMNIST. ``"nru"``: numpy's
             ``RandomState(50)`` first shuffles the training images, the last sixth (10,000) are for
             validation, then it permutes the pixels (NRU, and the LMU's table). NRU's own code
-            appends a zero step at which it asks; ours, as the LMU's, asks after 784.
+            appends a zero time step and reads the answer there; ours and the LMU's read it after
+            784.
     """
 
     permutation: Permutation = "bitreversal"
@@ -169,8 +170,8 @@ class PermutedMnist(SequentialMnist):
 
 @dataclass(frozen=True)
 class SpikingPermutedMnist(PermutedMnist):
-    """psMNIST as spiking networks take it: torch's permutation of seed 0, raw pixels. (Their codes
-    pick the best test epoch of 60,000 / 10,000; we hold out 6,000 for that.)"""
+    """psMNIST as used for spiking networks: torch's permutation of seed 0, raw pixels. (Their code
+    selects the best test epoch of 60,000 / 10,000 images; we hold out 6,000 for that.)"""
 
     permutation: Permutation = "torch0"
 
@@ -195,18 +196,18 @@ def shifted(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def cut_out(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Of each of N images the pixels at its ``rows`` [N, H] and ``columns`` [N, W]."""
+    """The pixels of each of N images at its ``rows`` [N, H] and ``columns`` [N, W]."""
     which = torch.arange(len(images), device=images.device)[:, None, None]
     return images[which, rows[:, :, None], columns[:, None, :]]
 
 
 def bit_reversal(count: int) -> np.ndarray:
-    """0, 1, 2, ... with their bits reversed, as many bits as ``count`` needs; those below it."""
+    """The numbers below ``count`` in bit-reversed order."""
     bits = (count - 1).bit_length()
     reversed_ = [int(f"{i:0{bits}b}"[::-1], 2) for i in range(1 << bits)]
     return np.array([i for i in reversed_ if i < count])
 
 
 def _nru(images: int) -> tuple[np.ndarray, np.ndarray]:
-    state = np.random.RandomState(50)  # what NRU drew from
+    state = np.random.RandomState(50)  # NRU's generator
     return state.permutation(images), state.permutation(PIXELS)

@@ -1,4 +1,4 @@
-"""Pathfinder: are the two circles joined by a dashed line? Read pixel by pixel."""
+"""Pathfinder: does a dashed line join the two circles? Read pixel by pixel."""
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -8,18 +8,19 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from surnn.data.cache import Arrays, Progress, load_or_make
+
 from .base import Batch, Classification, Output, Split, Values, generator_for
-from .cache import Arrays, Progress, load_or_make
+from .batching import get_data, row_numbers, set_data, shades
 from .pathfinder_draw import WINDOW
 from .pathfinder_snakes import PADDLES
 from .pathfinder_snakes import images as make_images
-from .stored import keep, kept, row_numbers, shades
 
 DATA_SEED = 42
 LADDER = (2, 3, 4, 6, 9)
-"""Paddles of the lines that come before full ones where they grow."""
+"""Paddles of the shorter lines at the start of training, if they grow."""
 FULL_FOR_ONE_SHORTER = 10
-"""Images of full lines for each of one of the shorter lengths."""
+"""Images of full lines per image of each shorter length."""
 
 
 @dataclass(frozen=True)
@@ -30,23 +31,23 @@ class Pathfinder(Classification):
     paddles and up to 5 distractors of 4, all clear of one another, and two circles: at the origin
     of one long snake, and at the end of the same (class 1) or the other (class 0).
 
-    Made by our own generator after the description and the parameters of the original, from a fixed
-    seed, and kept in ``$SURNN_CACHE`` (``~/.cache/surnn``); all 200,000 take about five minutes of
-    one CPU core. Where it differs: a snake avoids all of the other one, its newest paddle included,
-    so that no two ever touch; a distractor's first paddle is sought at 32 random pixels, not at all
-    of them; contrasts above white are clipped; the 80/10/10 split is in order, as images are
-    independent.
+    Our own generator follows the description and the parameters of the original, with a fixed seed,
+    and stores its images in ``$SURNN_CACHE`` (``~/.cache/surnn``); all 200,000 take about five
+    minutes on one CPU core. Differences: a snake avoids all of the other one, its newest paddle
+    included, so that no two ever touch; a distractor's first paddle is tried at 32 random pixels,
+    not at all of them; contrasts above white are clipped; the 80/10/10 split is in order, because
+    images are independent.
 
-    Models may stay at chance for long. So lines can grow in training, for short ones are learned
-    sooner; validation and test are of full lines from the beginning.
+    Models may stay at chance for long, and learn short lines sooner. Lines can therefore grow in
+    training; validation and test always have full lines.
 
     Args:
-        images: how many in all.
-        paddles: of a snake; a distractor has a third as many.
-        growing: training batches in which lines are shorter. Half of such a batch has the longest
-            so far, the other half any up to these. Their images are made besides, of each length a
-            tenth of ``images``.
-        ladder: how many paddles the shorter lines have, one after another for equally many batches.
+        images: number of images.
+        paddles: paddles of a snake; a distractor has a third as many.
+        growing: number of training batches with shorter lines. Half of such a batch has the longest
+            lines so far, the other half any up to these. Their images are generated in addition, a
+            tenth of ``images`` for each length.
+        ladder: paddles of the shorter lines, in turn for equally many batches.
     """
 
     images: int = 200_000
@@ -70,7 +71,7 @@ class Pathfinder(Classification):
         if self.growing:
             self._check_ladder()
         elif self.ladder != LADDER:
-            raise ValueError("a ladder is of lines that grow: set growing too, or leave it out")
+            raise ValueError("a ladder needs lines that grow: set growing too, or leave it out")
 
     def _check_ladder(self) -> None:
         if any(shorter >= longer for shorter, longer in pairwise((1, *self.ladder, self.paddles))):
@@ -114,16 +115,16 @@ class Pathfinder(Classification):
         if self.growing:
             shorter = self.images // FULL_FOR_ONE_SHORTER
             sets += [(shorter, paddles) for paddles in self.ladder]
-        made = [_made(count, paddles, data, progress) for count, paddles in sets]
+        arrays = [_generate(count, paddles, data, progress) for count, paddles in sets]
         both = ("images", "labels")
-        pixels, labels = (torch.cat([torch.from_numpy(each[n]) for each in made]) for n in both)
-        keep(self, (pixels.flatten(1).unsqueeze(-1).to(device), labels.long().to(device)))
+        pixels, labels = (torch.cat([torch.from_numpy(each[n]) for each in arrays]) for n in both)
+        set_data(self, (pixels.flatten(1).unsqueeze(-1).to(device), labels.long().to(device)))
 
     def size(self, split: Split) -> int:
         return self.images // 10 * (8 if split == "train" else 1)
 
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
-        pixels, labels = kept(self)
+        pixels, labels = get_data(self)
         tenth = self.images // 10
         first = {"train": 0, "valid": 8 * tenth, "test": 9 * tenth}[split]
         rows = first + row_numbers(split, self.size(split), number, size, seed)
@@ -133,17 +134,17 @@ class Pathfinder(Classification):
         return Batch(shades(pixels[rows]).to(device), labels[rows].to(device))
 
     def _shorter(self, number: int, size: int, seed: int) -> Tensor:
-        """Rows of shorter lines, counted from the first of them."""
+        """Row numbers of shorter lines, from 0 on."""
         random = generator_for(seed, number, torch.device("cpu"))
         each = self.images // FULL_FOR_ONE_SHORTER
         newest = number * len(self.ladder) // self.growing
         which = torch.randint(newest + 1, (size,), generator=random)
-        which[::2] = newest  # in turns: whoever takes a part of the batch has some of both
+        which[::2] = newest  # alternating, so that every part of the batch has both
         return which * each + torch.randint(each, (size,), generator=random)
 
 
-def _made(count: int, paddles: int, data: Path | None, progress: Progress | None) -> Arrays:
-    """So many images of snakes of so many paddles."""
+def _generate(count: int, paddles: int, data: Path | None, progress: Progress | None) -> Arrays:
+    """``count`` images of snakes with so many paddles."""
     about: dict[str, int | str] = {
         "task": Pathfinder.name, "version": 1, "seed": DATA_SEED, "count": count,
     }  # fmt: skip
@@ -151,7 +152,7 @@ def _made(count: int, paddles: int, data: Path | None, progress: Progress | None
     return load_or_make(
         f"pathfinder-{count}{shorter}.npz",
         about | ({"paddles": paddles} if shorter else {}),
-        lambda tell: make_images(count, DATA_SEED, tell, paddles),
+        lambda progress: make_images(count, DATA_SEED, progress, paddles),
         data,
         progress,
     )

@@ -1,8 +1,7 @@
-"""Paddles and markers as small 8-bit pictures, and images put together from them.
+"""Paddles and markers as small 8-bit pictures, and images composed of them.
 
-All geometry is on whole pixels, so that there are few ways a paddle can look: one for each of its
-directions. Every picture is drawn at twice the size and brought down by a Lanczos filter. Angles go
-from x to y; points are (y, x).
+All geometry is on whole pixels, so that a paddle has one picture per direction. Every picture is
+drawn at twice its size and reduced by a Lanczos filter. Angles go from x to y; points are (y, x).
 """
 
 import math
@@ -11,7 +10,7 @@ import numpy as np
 
 WINDOW = 32
 SCALE = 2
-"""Of the large drawing."""
+"""Side of the large drawing."""
 LENGTH, MARGIN = 2, 1
 RADIUS = 1.5
 REACH = LENGTH + MARGIN + 1
@@ -38,14 +37,14 @@ ANGLE = np.concatenate(
 """[directions] in radians."""
 
 
-def along(distance: float) -> np.ndarray:
+def direction_offsets(distance: float) -> np.ndarray:
     """[directions, 2] whole pixels that lie ``distance`` ahead, rounded up as the original does."""
     points = distance * np.stack([np.sin(ANGLE), np.cos(ANGLE)], 1)
     return np.ceil(np.round(points, 9)).astype(int)
 
 
 def lanczos(size: int, small: int) -> np.ndarray:
-    """[small, size] weights that bring a line of ``size`` pixels down to ``small``."""
+    """[small, size] weights that reduce a line of ``size`` pixels to ``small``."""
     scale = size / small
     centre = (np.arange(small) + 0.5) * scale
     distance = (np.arange(size) + 0.5 - centre[:, None]) / scale
@@ -64,8 +63,8 @@ def shrink(large: np.ndarray, small: int) -> np.ndarray:
 
 
 def _paddle(angle: float) -> tuple[np.ndarray, np.ndarray]:
-    """A paddle that begins in the middle of the patch, and what it occupies: itself and a margin
-    about it. Both [SIDE, SIDE]."""
+    """A paddle that begins in the middle of the patch, and the pixels it occupies: itself and a
+    margin around it. Both [SIDE, SIDE]."""
     middle, size = REACH * SCALE, 2 * REACH * SCALE + 1
     ahead = LENGTH * SCALE * np.array([math.sin(angle), math.cos(angle)])
     end = np.ceil(np.round(ahead, 9))
@@ -100,32 +99,34 @@ MARKER = _marker().reshape(-1)
 
 PAD = 12
 CANVAS = WINDOW + 2 * PAD
-"""Side of the square that patches are put on, so wide that none falls off."""
+"""Side of the square canvas, wide enough for all patches."""
 _reach = np.arange(-REACH, REACH + 1)
 PATCH = (_reach[:, None] * CANVAS + _reach).reshape(-1)
-"""Where a patch's pixels lie about its middle, in a flattened canvas."""
+"""Offsets of a patch's pixels from its middle, in a flattened canvas."""
 
 
 def flat(points: np.ndarray) -> np.ndarray:
-    """Points [..., 2] in the window, as places in a flattened canvas."""
+    """Points [..., 2] in the window as indices of a flattened canvas."""
     return (points[..., 0] + PAD) * CANVAS + points[..., 1] + PAD
 
 
-def lay(canvas: np.ndarray, rows: np.ndarray, points: np.ndarray, patch: np.ndarray) -> None:
-    """Put ``patch`` [N, SIDE * SIDE] over canvas[rows] [N, CANVAS * CANVAS] at ``points`` [N, 2];
-    the brighter one stays."""
+def draw_patches(
+    canvas: np.ndarray, rows: np.ndarray, points: np.ndarray, patch: np.ndarray
+) -> None:
+    """Draw ``patch`` [N, SIDE * SIDE] on canvas[rows] [N, CANVAS * CANVAS] at ``points`` [N, 2];
+    the brighter pixel wins."""
     where = (rows * canvas.shape[1] + flat(points))[:, None] + PATCH
     pixels = canvas.reshape(-1)
     pixels[where] = np.maximum(pixels[where], patch)
 
 
-def under(canvas: np.ndarray, rows: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """[N, SIDE * SIDE] what lies about ``points`` of canvas[rows]."""
+def read_patches(canvas: np.ndarray, rows: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """[N, SIDE * SIDE] the pixels of canvas[rows] around ``points``."""
     return canvas.reshape(-1)[(rows * canvas.shape[1] + flat(points))[:, None] + PATCH]
 
 
 def blank(count: int) -> np.ndarray:
-    """Canvases [count, CANVAS * CANVAS] whose windows are free but for a border of one pixel."""
+    """Empty canvases [count, CANVAS * CANVAS]; only a border of one pixel is occupied."""
     canvas = np.full((CANVAS, CANVAS), 255, dtype=np.uint8)
     canvas[PAD + 1 : PAD + WINDOW - 1, PAD + 1 : PAD + WINDOW - 1] = 0
     return np.tile(canvas.reshape(-1), (count, 1))

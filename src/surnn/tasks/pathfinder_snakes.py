@@ -1,10 +1,11 @@
-"""Snakes: rows of paddles that grow over many images at once and stay clear of one another."""
+"""Snakes: rows of paddles that do not touch, grown on many images at once."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from .cache import Arrays, Progress
+from surnn.data.cache import Arrays, Progress
+
 from .pathfinder_draw import (
     ANGLE,
     CANVAS,
@@ -17,11 +18,11 @@ from .pathfinder_draw import (
     TURNING,
     TURNS,
     WINDOW,
-    along,
     blank,
+    direction_offsets,
+    draw_patches,
     flat,
-    lay,
-    under,
+    read_patches,
     window,
 )
 
@@ -31,23 +32,23 @@ CONTINUITY = 1.0
 CONTRAST = 2 * 0.75
 DISTRACTORS = 5
 DISTRACTOR_CONTRAST = 2.0
-"""The original's: the factor of 0.75 is left out for distractors."""
+"""As in the original; its factor of 0.75 does not apply to distractors."""
 SNAKE_TRIES, PADDLE_TRIES = 1 + 4, 1 + 2
 SEED_DRAWS = 32
-"""Pixels drawn to find a free one for a distractor."""
+"""Random pixels that are tried as the start of a distractor."""
 CROWDED = 1.8 * 255
 FREE = 0.3 * 255
 ATTEMPTS = 4096
-"""Pairs of snakes begun at a time; few come to their full length. Part of what the data is."""
+"""Pairs of snakes started at a time; few reach full length. The data depend on it."""
 
-ADVANCE = along(LENGTH + 2 * MARGIN)
-TO_PIVOT = along(LENGTH) + along(-TURNING)
+ADVANCE = direction_offsets(LENGTH + 2 * MARGIN)
+TO_PIVOT = direction_offsets(LENGTH) + direction_offsets(-TURNING)
 NEIGHBOURS = np.array([0, -CANVAS, CANVAS, -1, 1])
-"""A pixel and those at most a margin away, in a flattened canvas."""
+"""Offsets of a pixel and its neighbours within a margin, in a flattened canvas."""
 
 
 def _turn_weights() -> np.ndarray:
-    """[directions, K] how likely each turn is after each direction."""
+    """[directions, K] the probability of each turn after each direction."""
     turn = abs(ANGLE[:, None] - ANGLE[DEGREES:])
     turn = np.minimum(turn, 2 * np.pi - turn)
     return np.cos(np.minimum(CONTINUITY * turn, np.pi / 2)) ** 2
@@ -56,11 +57,11 @@ def _turn_weights() -> np.ndarray:
 TURN_WEIGHTS = _turn_weights()
 
 
-class Grown(NamedTuple):
-    """Paddles that were to be added to the snakes of N images."""
+class Extension(NamedTuple):
+    """New paddles for the snakes of N images."""
 
     fits: np.ndarray
-    """[N] whether there was room; the rest is only meant where there was."""
+    """[N] whether there was room; the other fields are valid only where there was."""
     heads: np.ndarray
     """[N, 2]."""
     directions: np.ndarray
@@ -70,11 +71,11 @@ class Grown(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What is in N images. A paddle is a direction and a point (y, x): the tail of a snake's first
-    paddle, the heads of the others."""
+    """The contents of N images. A paddle is a direction and a point (y, x): the tail of a snake's
+    first paddle, the heads of the others."""
 
     points: np.ndarray
-    """[N, 2, P, 2] of the two long snakes."""
+    """[N, 2, P, 2] points of the two long snakes."""
     directions: np.ndarray
     """[N, 2, P]."""
     distractor_points: np.ndarray
@@ -86,21 +87,21 @@ class Scene(NamedTuple):
     markers: np.ndarray
     """[N, 2, 2] the origin of one snake, and the end of one."""
     labels: np.ndarray
-    """[N] 1 if it is the same snake."""
+    """[N] 1 if both are on the same snake."""
 
 
 def extend(
-    seen: np.ndarray,
+    occupied: np.ndarray,
     rows: np.ndarray,
     pivots: np.ndarray,
     directions: np.ndarray,
     random: np.random.Generator,
-) -> Grown:
-    """One more paddle for the snakes in canvases seen[rows], which were last at ``pivots``."""
+) -> Extension:
+    """One more paddle for the snakes in canvases occupied[rows], which were last at ``pivots``."""
     pivots = pivots + ADVANCE[directions]
     heads = pivots[:, None] + TURNS
-    where = (rows * seen.shape[1])[:, None] + flat(heads)
-    blocked = seen.reshape(-1)[where[..., None] + NEIGHBOURS].max(-1)
+    where = (rows * occupied.shape[1])[:, None] + flat(heads)
+    blocked = occupied.reshape(-1)[where[..., None] + NEIGHBOURS].max(-1)
     likely = (TURN_WEIGHTS[directions] * (1 - blocked / 255)).cumsum(1)
     total = likely[:, -1]
     turns = np.full(len(rows), -1)
@@ -108,12 +109,13 @@ def extend(
     for _ in range(PADDLE_TRIES):
         draw = random.random(len(left)) * total[left]
         turn = (likely[left] <= draw[:, None]).sum(1)
-        crowd = under(seen, rows[left], heads[left, turn]) + MASKS[DEGREES + turn].astype(np.int16)
+        mask = MASKS[DEGREES + turn].astype(np.int16)
+        crowd = read_patches(occupied, rows[left], heads[left, turn]) + mask
         fits = crowd.max(1, initial=0) < CROWDED
         turns[left[fits]] = turn[fits]
         left = left[~fits]
     heads = heads[np.arange(len(rows)), turns]
-    return Grown(turns >= 0, heads, DEGREES + turns, pivots)
+    return Extension(turns >= 0, heads, DEGREES + turns, pivots)
 
 
 def two_seeds(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -131,60 +133,61 @@ def two_snakes(
     random: np.random.Generator, paddles: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Points [N, 2, P, 2] and directions [N, 2, P] of those of ATTEMPTS pairs that found room, and
-    canvases [N, CANVAS * CANVAS] of what they occupy.
+    canvases [N, CANVAS * CANVAS] of the pixels they occupy.
 
-    The snakes take turns. A snake's own last paddle is not in its way; unlike in the original, all
-    of the other one is.
+    The snakes take turns. A snake may touch its own last paddle, but, unlike in the original, no
+    paddle of the other snake.
     """
     points = np.zeros((ATTEMPTS, 2, paddles, 2), dtype=int)
     directions = np.zeros((ATTEMPTS, 2, paddles), dtype=int)
     points[:, :, 0], directions[:, :, 0] = two_seeds(random)
     pivots = points[:, :, 0] + TO_PIVOT[directions[:, :, 0]]
     rows = np.arange(ATTEMPTS)
-    seen = [blank(ATTEMPTS), blank(ATTEMPTS)]
+    occupied = [blank(ATTEMPTS), blank(ATTEMPTS)]
     for snake in (0, 1):
-        lay(seen[1 - snake], rows, points[:, snake, 0], MASKS[directions[:, snake, 0]])
-    crowd = under(seen[1], rows, points[:, 1, 0]) + MASKS[directions[:, 1, 0]].astype(np.int16)
+        draw_patches(occupied[1 - snake], rows, points[:, snake, 0], MASKS[directions[:, snake, 0]])
+    mask = MASKS[directions[:, 1, 0]].astype(np.int16)
+    crowd = read_patches(occupied[1], rows, points[:, 1, 0]) + mask
     rows = rows[crowd.max(1) < CROWDED]
     for paddle in range(1, paddles):
         for snake in (0, 1):
             last = directions[rows, snake, paddle - 1]
-            grown = extend(seen[snake], rows, pivots[rows, snake], last, random)
-            rows, last = rows[grown.fits], last[grown.fits]
-            points[rows, snake, paddle] = heads = grown.heads[grown.fits]
-            directions[rows, snake, paddle] = new = grown.directions[grown.fits]
-            pivots[rows, snake] = grown.pivots[grown.fits]
-            lay(seen[snake], rows, points[rows, snake, paddle - 1], MASKS[last])
-            lay(seen[1 - snake], rows, heads, MASKS[new])
-    return points[rows], directions[rows], np.maximum(seen[0][rows], seen[1][rows])
+            extension = extend(occupied[snake], rows, pivots[rows, snake], last, random)
+            rows, last = rows[extension.fits], last[extension.fits]
+            points[rows, snake, paddle] = heads = extension.heads[extension.fits]
+            directions[rows, snake, paddle] = new = extension.directions[extension.fits]
+            pivots[rows, snake] = extension.pivots[extension.fits]
+            draw_patches(occupied[snake], rows, points[rows, snake, paddle - 1], MASKS[last])
+            draw_patches(occupied[1 - snake], rows, heads, MASKS[new])
+    return points[rows], directions[rows], np.maximum(occupied[0][rows], occupied[1][rows])
 
 
 def short_snakes(
-    seen: np.ndarray, random: np.random.Generator, paddles: int
+    occupied: np.ndarray, random: np.random.Generator, paddles: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A distractor for each canvas of ``seen``, which is written on: points [N, Q, 2], directions
-    [N, Q], and whether it found room [N]."""
-    count = len(seen)
+    """A distractor for each canvas of ``occupied``, which marks its pixels there: points [N, Q, 2],
+    directions [N, Q], and whether it found room [N]."""
+    count = len(occupied)
     points = np.zeros((count, paddles, 2), dtype=int)
     directions = np.zeros((count, paddles), dtype=int)
     directions[:, 0] = random.integers(0, DEGREES, count)
     tails = random.integers(1, WINDOW - 1, (count, SEED_DRAWS, 2))
     every = np.repeat(np.arange(count), SEED_DRAWS)
-    taken = (under(seen, every, tails.reshape(-1, 2)) > FREE).reshape(
+    blocked = (read_patches(occupied, every, tails.reshape(-1, 2)) > FREE).reshape(
         count, SEED_DRAWS, MASKS.shape[1]
     )
-    free = ~(taken & (MASKS[directions[:, None, 0]] > FREE)).any(-1)
+    free = ~(blocked & (MASKS[directions[:, None, 0]] > FREE)).any(-1)
     rows = np.flatnonzero(free.any(-1))
     points[:, 0] = tails[np.arange(count), free.argmax(1)]
     pivots = points[:, 0] + TO_PIVOT[directions[:, 0]]
     for paddle in range(1, paddles):
         last = directions[rows, paddle - 1]
-        grown = extend(seen, rows, pivots[rows], last, random)
-        rows, last = rows[grown.fits], last[grown.fits]
-        points[rows, paddle] = grown.heads[grown.fits]
-        directions[rows, paddle] = grown.directions[grown.fits]
-        pivots[rows] = grown.pivots[grown.fits]
-        lay(seen, rows, points[rows, paddle - 1], MASKS[last])
+        extension = extend(occupied, rows, pivots[rows], last, random)
+        rows, last = rows[extension.fits], last[extension.fits]
+        points[rows, paddle] = extension.heads[extension.fits]
+        directions[rows, paddle] = extension.directions[extension.fits]
+        pivots[rows] = extension.pivots[extension.fits]
+        draw_patches(occupied, rows, points[rows, paddle - 1], MASKS[last])
     return points, directions, np.isin(np.arange(count), rows)
 
 
@@ -204,13 +207,13 @@ def distractors(
             present[done, snake] = True
             for paddle in range(paddles):
                 mask = MASKS[directions[done, snake, paddle]]
-                lay(occupied, done, points[done, snake, paddle], mask)
+                draw_patches(occupied, done, points[done, snake, paddle], mask)
             left = left[~complete]
     return points, directions, present
 
 
 def scenes(random: np.random.Generator, paddles: int = PADDLES) -> Scene:
-    """Those of ATTEMPTS images that came out. Distractors are a third as long as the snakes."""
+    """The complete ones of ATTEMPTS images. Distractors are a third as long as the snakes."""
     points, directions, occupied = two_snakes(random, paddles)
     count = np.arange(len(points))
     distracting = distractors(occupied, random, max(1, paddles // 3))
@@ -229,15 +232,15 @@ def render(scene: Scene) -> np.ndarray:
     for snake in range(2):
         for paddle in range(scene.points.shape[2]):
             patch = bright[scene.directions[:, snake, paddle]]
-            lay(canvas, rows, scene.points[:, snake, paddle], patch)
+            draw_patches(canvas, rows, scene.points[:, snake, paddle], patch)
     bright = np.minimum(LINES * DISTRACTOR_CONTRAST, 255).astype(np.uint8)
     for snake in range(DISTRACTORS):
         there = rows[scene.present[:, snake]]
         for paddle in range(scene.distractor_points.shape[2]):
             patch = bright[scene.distractor_directions[there, snake, paddle]]
-            lay(canvas, there, scene.distractor_points[there, snake, paddle], patch)
+            draw_patches(canvas, there, scene.distractor_points[there, snake, paddle], patch)
     for marker in range(2):
-        lay(canvas, rows, scene.markers[:, marker], MARKER[None])
+        draw_patches(canvas, rows, scene.markers[:, marker], MARKER[None])
     return window(canvas)
 
 
@@ -245,7 +248,7 @@ def images(
     count: int, seed: int, progress: Progress | None = None, paddles: int = PADDLES
 ) -> Arrays:
     """``images`` [count, 32, 32] and ``labels`` [count], 8-bit. The first ones do not depend on
-    how many are asked for."""
+    ``count``."""
     random = np.random.default_rng(seed)
     pieces, labels, done = [], [], 0
     while done < count:

@@ -1,4 +1,4 @@
-"""Selective Copy: sixteen symbols scattered through a long noise, then asked for in order."""
+"""Selective Copy: recall sixteen symbols, scattered over a long noise, in order."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from .base import Batch, Output, Score, Split, Tokens
-from .fresh import Fresh, Parts
-from .stored import check_choice
+from .batching import check_choice
+from .generated import GeneratedTask, Parts, random_places
 
 VOCABULARY = 16
 SYMBOLS = 14
@@ -21,19 +21,20 @@ IDS = {"minrnn": {"noise": 15, "prompt": 0}, "mamba": {"noise": 0, "prompt": 15}
 
 
 @dataclass(frozen=True)
-class SelectiveCopy(Fresh):
+class SelectiveCopy(GeneratedTask):
     """Selective Copy.
 
     Input: tokens out of 16: a body of noise tokens with ``data`` symbols (ids 1 to 14) at distinct
     uniform places, then ``data`` prompt tokens. Target [B, data]: the symbols in order, read at the
-    prompt's positions, the last of the sequence; the loss is taken there only. Training batches are
-    made afresh; 4096 fixed sequences each for validation and test (their size is ours).
+    prompt's positions at the end of the sequence; only these have a loss. Training batches are
+    generated; validation and test have 4096 fixed sequences each (our choice).
 
     Args:
-        body: steps before the prompt in the ``"minrnn"`` layout; noise tokens in ``"mamba"``'s.
+        body: time steps before the prompt in the ``"minrnn"`` layout; noise tokens in
+            ``"mamba"``'s.
         data: symbols to copy.
-        layout: ``"minrnn"``: noise is 15, prompt 0, and the symbols are counted in ``body``
-            (4112 steps in all); ``"mamba"``: noise is 0, prompt 15, and they come on top (4128).
+        layout: ``"minrnn"``: noise is 15, prompt 0, and ``body`` includes the symbols (4112 time
+            steps in all); ``"mamba"``: noise is 0, prompt 15, and symbols are additional (4128).
     """
 
     body: int = 4096
@@ -72,7 +73,7 @@ class SelectiveCopy(Fresh):
 
     @property
     def _places(self) -> int:
-        """Steps that may hold data."""
+        """Time steps that may hold data."""
         return self.body if self.layout == "minrnn" else self.body + self.data
 
     def loss(self, prediction: Tensor, batch: Batch) -> Tensor:
@@ -85,11 +86,9 @@ class SelectiveCopy(Fresh):
 
     def draw(self, split: Split, count: int, random: torch.Generator) -> Parts:
         """Symbols of 1 to 14 and their increasing places, both [B, data]."""
-        device = random.device
         shape = (count, self.data)
-        symbols = torch.randint(1, SYMBOLS + 1, shape, generator=random, device=device)
-        order = torch.rand((count, self._places), generator=random, device=device)
-        return symbols, order.topk(self.data, dim=1).indices.sort(dim=1).values
+        symbols = torch.randint(1, SYMBOLS + 1, shape, generator=random, device=random.device)
+        return symbols, random_places(count, self._places, self.data, random)
 
     def assemble(self, parts: Parts) -> Batch:
         symbols, positions = parts

@@ -1,4 +1,4 @@
-"""A spoken digit somewhere in a long recording of noise or silence: which one was it?"""
+"""Recognise a spoken digit somewhere in a long recording of noise or silence."""
 
 import math
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from .base import Batch, Classification, Output, Split, Values, generator_for
-from .stored import check_choice, keep, kept, row_numbers
+from .batching import check_choice, get_data, row_numbers, set_data
 
 RATE = 8000
 FRAME, HOP, FFT, BANDS = 200, 80, 256, 40  # samples: 25 ms every 10 ms
 LOUDNESS = 0.1
-"""Root mean square of every clip, of full scale 1."""
+"""Root mean square of every clip, relative to full scale."""
 FLOOR = 1e-6
-"""Added to the energies before the logarithm, so that silence is a number."""
+"""Added to the energies before the logarithm, so that silence is finite."""
 KEPT_NOISE = 0.8
-"""Share of each noise recording that is for training; the rest is for validation and test."""
+"""Share of each noise recording for training; the rest is for validation and test."""
 DIGIT, BACKGROUND = range(2)
 
 Background = Literal["noise", "white", "silence"]
@@ -29,7 +29,7 @@ TAKES: dict[Split, tuple[int, int]] = {"train": (10, 50), "valid": (5, 10), "tes
 
 
 class Clips(NamedTuple):
-    """Spoken digits of a split on the device, one after the other, all equally loud."""
+    """Spoken digits of a split on the device, concatenated, all equally loud."""
 
     samples: Tensor
     starts: Tensor
@@ -46,8 +46,8 @@ class Noise(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What is random about some recordings: where the clip starts, which stretch of noise is
-    heard (first sample and length), and how far into it."""
+    """The random parts of recordings: the start of the clip, the stretch of noise (first sample and
+    length), and the offset into it."""
 
     clip_at: Tensor
     noise_from: Tensor
@@ -60,13 +60,13 @@ class SpokenDigits(Classification):
     """Clips of the Free Spoken Digit Dataset (8 kHz), each at a random place in a long background.
 
     Recordings 0-4 of each speaker and digit are the official test (300 clips), 5-9 are for
-    validation (300), 10-49 for training (2,400). Training places and noise are drawn anew for every
+    validation (300), 10-49 for training (2,400). Training positions and noise are drawn for every
     batch; those of validation and test are fixed, and their noise comes from the last fifth of each
-    noise recording, which training never hears. The metric is accuracy over ten digits.
+    noise recording, which training does not use. The metric is accuracy over ten digits.
 
     Args:
         seconds: length of a recording; longer clips are cut.
-        background: ``"noise"`` of Speech Commands, ``"white"`` noise (nothing to download), or
+        background: ``"noise"`` from Speech Commands, ``"white"`` noise (nothing to download), or
             ``"silence"``.
         snr_db: power of the clip over that of the noise, in decibels.
         features: ``"filterbank"``: the logarithms of 40 triangular mel bands of 25 ms frames every
@@ -110,26 +110,28 @@ class SpokenDigits(Classification):
         return 0.1
 
     def prepare(self, device: torch.device, data: Path | None = None) -> None:
-        cpu = torch.device("cpu")  # everything is drawn here: devices then agree on what is fixed
+        cpu = torch.device("cpu")  # drawn on the CPU, so that fixed sets agree on all devices
         clips, noise = _clips(data), self._noise(data)
         scenes: dict[Split, Scene] = {
-            split: self._draw(found.lengths, noise.other, generator_for(0, number, cpu))
-            for number, (split, found) in enumerate(clips.items())
+            split: self._draw(own.lengths, noise.other, generator_for(0, number, cpu))
+            for number, (split, own) in enumerate(clips.items())
             if split != "train"
         }
         like = (0.0, 1.0)
-        keep(self, (clips, noise, scenes, like))
-        if self.features == "filterbank":  # what the features are like, from some of the training
+        set_data(self, (clips, noise, scenes, like))
+        if (
+            self.features == "filterbank"
+        ):  # mean and deviation of the features, from some training recordings
             some = self.batch("train", 0, min(256, self.size("train")), 0, cpu).x
             like = (some.mean().item(), some.std().item())
         noise = Noise(*(part.to(device) for part in noise))
-        keep(self, (_on(device, clips), noise, _on(device, scenes), like))
+        set_data(self, (_on(device, clips), noise, _on(device, scenes), like))
 
     def size(self, split: Split) -> int:
-        return len(kept(self)[0][split].digits)
+        return len(get_data(self)[0][split].digits)
 
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
-        clips, noise, scenes, (mean, std) = kept(self)
+        clips, noise, scenes, (mean, std) = get_data(self)
         chosen: Clips = clips[split]
         count, home = len(chosen.digits), chosen.digits.device
         rows = row_numbers(split, count, number, size, seed).to(home)
@@ -155,7 +157,7 @@ class SpokenDigits(Classification):
         return Scene(clip_at, first, span, (noises * span).long())
 
     def _mix(self, clips: Clips, rows: Tensor, scene: Scene, noise: Tensor) -> Tensor:
-        """[B, samples]: the clip where it belongs, over background at the wanted ratio."""
+        """[B, samples]: the clip at its position, over background at the signal-to-noise ratio."""
         steps = torch.arange(self.samples, device=rows.device)
         inside = steps - scene.clip_at[:, None]
         spoken = (inside >= 0) & (inside < clips.lengths[rows][:, None])
@@ -163,14 +165,14 @@ class SpokenDigits(Classification):
         sound = clips.samples[index] * spoken
         if self.background == "silence":
             return sound
-        into = (scene.noise_at[:, None] + steps) % scene.noise_span[:, None]  # round and round
+        into = (scene.noise_at[:, None] + steps) % scene.noise_span[:, None]  # the stretch repeats
         hiss = noise[scene.noise_from[:, None] + into]
         loudness = LOUDNESS * 10 ** (-self.snr_db / 20)
         scale = loudness / hiss.square().mean(1, keepdim=True).sqrt().clamp_(min=1e-8)
         return sound + hiss * scale
 
     def _kinds(self, clip_at: Tensor, lengths: Tensor) -> Tensor:
-        """A step is of the digit if any of its samples is."""
+        """A time step has the kind ``digit`` if any of its samples belongs to the clip."""
         width, hop = (1, 1) if self.features == "raw" else (FRAME, HOP)
         first = torch.arange(self.steps, device=clip_at.device) * hop
         start, end = clip_at[:, None], (clip_at + lengths)[:, None]
@@ -178,10 +180,10 @@ class SpokenDigits(Classification):
 
     def _noise(self, data: Path | None) -> Noise:
         if self.background == "noise":
-            from ..data.sounds import noise  # noqa: PLC0415 (only the one who trains reads files)
+            from surnn.data.sounds import noise  # noqa: PLC0415 (needed by training only)
 
             recordings = [_half_rate(samples) for samples in noise(data).values()]
-        else:  # for silence, never heard
+        else:  # unused with silence
             generator = torch.Generator().manual_seed(0)
             recordings = [torch.randn(60 * RATE, generator=generator).numpy()]
         ends = np.cumsum([len(samples) for samples in recordings])
@@ -196,19 +198,19 @@ class SpokenDigits(Classification):
 
 
 def _clips(data: Path | None) -> dict[Split, Clips]:
-    from ..data.sounds import fsdd  # noqa: PLC0415 (only the one who trains reads files)
+    from surnn.data.sounds import fsdd  # noqa: PLC0415 (needed by training only)
 
-    found = fsdd(data)
-    lengths = found.lengths.astype(np.int64)
+    digits = fsdd(data)
+    lengths = digits.lengths.astype(np.int64)
     starts = np.cumsum(lengths) - lengths
-    samples = found.samples.astype(np.float32)
+    samples = digits.samples.astype(np.float32)
     power = np.add.reduceat(samples**2, starts) / lengths
     samples *= np.repeat(LOUDNESS / np.sqrt(np.maximum(power, 1e-8)), lengths).astype(np.float32)
     heard = torch.from_numpy(samples)
     splits: dict[Split, Clips] = {}
     for split, (first, last) in TAKES.items():
-        chosen = (found.take >= first) & (found.take < last)
-        parts = (starts[chosen], lengths[chosen], found.digit[chosen].astype(np.int64))
+        chosen = (digits.take >= first) & (digits.take < last)
+        parts = (starts[chosen], lengths[chosen], digits.digit[chosen].astype(np.int64))
         splits[split] = Clips(heard, *(torch.from_numpy(part) for part in parts))
     return splits
 

@@ -1,4 +1,4 @@
-"""A text of yours: predict its next byte or token."""
+"""Any text file: predict its next byte or token."""
 
 import hashlib
 import json
@@ -14,24 +14,24 @@ from .base import Batch, Score, Split
 from .tokenized import SPLITS, Tokenized, TokenKind
 
 PATHS = ("path", "valid_path", "test_path")
-"""Files, of which the first is enough."""
+"""Options that name files; only the first is required."""
 SHORTEST = 100
-"""Bytes of which 5 % are two and more, even if a split's end must go past a letter's."""
+"""Bytes of the shortest text whose 5 % are two bytes, even if a split moves past a letter."""
 ON_RECORD = "text.json"
-"""In a run's folder: how long the text of each path was, and its checksum."""
+"""File in a run's folder with the length and the checksum of each text."""
 
 
 @dataclass(frozen=True)
 class TextFile(Tokenized):
-    """Any file: its first 90 % to train on, 5 % each for validation and test. Bits per byte.
+    """Any file: its first 90 % for training, 5 % each for validation and test. Bits per byte.
 
-    Beside them the perplexity of tokens and words.
+    The perplexities per token and per word are logged too.
 
     Args:
-        path: the file; also looked for in the folder of --data.
-        shares: of the file, for training, validation and test; 0 0 1 evaluates on all of it.
-        valid_path: another file for validation; then all of ``path`` is to train on.
-        test_path: and one for the test, if there is to be one.
+        path: the file; it may also lie in the folder of --data.
+        shares: shares of the file for training, validation and test; 0 0 1 tests on all of it.
+        valid_path: another file for validation; all of ``path`` is then for training.
+        test_path: another file for the test, optional.
     """
 
     tokens: TokenKind = "bytes"
@@ -69,7 +69,7 @@ class TextFile(Tokenized):
             raise ValueError("which text? For example: surnn train text_file --task.path book.txt")
         texts = {name: self._read(name, data) for name in PATHS if getattr(self, name)}
         apart = dict(zip(SPLITS, texts.values(), strict=False))
-        self._keep(apart if self.valid_path else self._divided(texts["path"]), device, data)
+        self._store(apart if self.valid_path else self._split_bytes(texts["path"]), device, data)
         about = {
             name: {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
             for name, text in texts.items()
@@ -86,7 +86,7 @@ class TextFile(Tokenized):
         except OSError as error:
             raise ValueError(f"task.{name} {named!r} cannot be read: {error}") from error
 
-    def _divided(self, text: bytes) -> dict[Split, bytes]:
+    def _split_bytes(self, text: bytes) -> dict[Split, bytes]:
         if len(text) < SHORTEST:
             least = max(SHORTEST, -(-10 * self.context // 9))
             raise ValueError(
@@ -95,7 +95,7 @@ class TextFile(Tokenized):
                 f"task.context {self.context}"
             )
         until = [round(share * len(text)) for share in accumulate(self.shares)]
-        ends = [_whole_letters(text, end) for end in until]
+        ends = [_next_character_start(text, end) for end in until]
         return {
             split: text[begin:end]
             for split, share, begin, end in zip(SPLITS, self.shares, (0, *ends), ends, strict=False)
@@ -106,11 +106,14 @@ class TextFile(Tokenized):
         about = vars(self).get("_about")
         return super().files() | ({} if about is None else {ON_RECORD: json.dumps(about) + "\n"})
 
-    def check_same(self, run: Path) -> None:
-        if not (run / ON_RECORD).exists():  # of an earlier version of surnn
+    def named_files(self) -> tuple[str, ...]:
+        return tuple(getattr(self, name) for name in PATHS if getattr(self, name))
+
+    def check_data_unchanged(self, run: Path) -> None:
+        if not (run / ON_RECORD).exists():  # a run of an earlier version of surnn
             return
         before = json.loads((run / ON_RECORD).read_text())
-        if "bytes" in before:  # of one file, as an earlier version wrote it
+        if "bytes" in before:  # one file, as an earlier version wrote it
             before = {"path": before}
         for name, was in before.items():
             now = vars(self)["_about"][name]
@@ -124,12 +127,12 @@ class TextFile(Tokenized):
                 )
 
     def details(self, prediction: Tensor, batch: Batch) -> dict[str, Score]:
-        found = self.measures(prediction, batch)
-        return {name: score for name, score in found.items() if name != self.metric}
+        scores = self.measures(prediction, batch)
+        return {name: score for name, score in scores.items() if name != self.metric}
 
 
-def _whole_letters(text: bytes, at: int) -> int:
-    """The first place from ``at`` on that is not inside of a letter of UTF-8."""
+def _next_character_start(text: bytes, at: int) -> int:
+    """The first position from ``at`` on that is not inside a UTF-8 character."""
     while at < len(text) and text[at] & 0xC0 == 0x80:
         at += 1
     return at

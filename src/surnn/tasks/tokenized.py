@@ -1,4 +1,4 @@
-"""Texts in tokens of one's choice, bytes or a byte-pair encoding."""
+"""Texts as bytes or as tokens of a byte-pair encoding."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,11 +6,10 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from .base import Split
-from .language import BYTES, Corpus, Language, spelling
-from .stored import check_choice, keep, kept
+from .batching import check_choice, get_data
+from .language import BYTES, Language
 
 TokenKind = Literal["bytes", "bpe"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
@@ -18,13 +17,13 @@ SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 @dataclass(frozen=True)
 class Tokenized(Language):
-    """Base of tasks on texts of any kind.
+    """Base of tasks on texts.
 
     Args:
         tokens: ``"bytes"``, or ``"bpe"``: a byte-level byte-pair encoding.
-        vocabulary: tokens of the encoding.
-        tokenizer: its file, a ``tokenizer.json`` such as GPT-2's; learned from the training text if
-            there is none. A run's folder keeps it.
+        vocabulary: number of tokens of the encoding.
+        tokenizer: its file, a ``tokenizer.json`` such as GPT-2's; by default the encoding is
+            learned from the training text. A run's folder holds a copy.
     """
 
     tokens: TokenKind = "bpe"
@@ -56,32 +55,29 @@ class Tokenized(Language):
             return float(self.vocabulary_size)
         if self.tokens == "bytes":
             return 8.0
-        # All tokens alike: their entropy over the bytes that they have in the test text, or in
-        # what there is instead.
-        corpus = kept(self)
+        # All tokens equally likely: their entropy per byte of the test text, or of the text
+        # that exists instead.
+        corpus = get_data(self)
         text = next(corpus.texts[s] for s in reversed(SPLITS) if s in corpus.texts)[1:].long()
-        size = corpus.spelling[text, 0].float().mean().item()
+        size = corpus.token_counts[text, 0].float().mean().item()
         return float(np.log2(self.vocabulary)) / size
 
-    def _keep(self, texts: dict[Split, bytes], device: torch.device, data: Path | None) -> None:
+    def _store(self, texts: dict[Split, bytes], device: torch.device, data: Path | None) -> None:
         for split, text in texts.items():
             if len(text) < 2:
                 raise ValueError(f"the {split} text has {len(text)} bytes; expected at least 2")
-        if self.tokens == "bytes":  # a line's end stands before each text
+        if self.tokens == "bytes":  # a line end precedes each text
             tokens = {s: np.frombuffer(b"\n" + text, np.uint8) for s, text in texts.items()}
-            spelled: list[bytes | None] = list(BYTES)
-            written = {}
+            token_list: list[bytes | None] = list(BYTES)
+            files = {}
         else:
-            from ..data.tokens import encoded, load, spelling_of  # noqa: PLC0415 (an extra)
+            from surnn.data.tokens import encode_texts, load, token_bytes  # noqa: PLC0415 (an extra)
 
-            written, tokens = encoded(texts, self.vocabulary, self.tokenizer, data)
-            spelled = spelling_of(load(written, self.vocabulary))
-            written = {"tokenizer.json": written}
-        on_device: dict[Split, Tensor] = {
-            s: torch.from_numpy(tokens[s].copy()).to(device) for s in texts
-        }
-        keep(self, Corpus(on_device, spelling(spelled).to(device)))
-        object.__setattr__(self, "_files", written)
+            tokenizer, tokens = encode_texts(texts, self.vocabulary, self.tokenizer, data)
+            token_list = token_bytes(load(tokenizer, self.vocabulary))
+            files = {"tokenizer.json": tokenizer}
+        self._set_texts({split: tokens[split] for split in texts}, token_list, device)
+        object.__setattr__(self, "_files", files)
 
     def files(self) -> dict[str, str]:
         return vars(self).get("_files", {})

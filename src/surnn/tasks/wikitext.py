@@ -1,4 +1,4 @@
-"""WikiText: predict the next token of good articles of Wikipedia."""
+"""WikiText: predict the next token of selected Wikipedia articles."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,12 @@ from .tokenized import SPLITS, Tokenized
 
 @dataclass(frozen=True)
 class WikiText103(Tokenized):
-    """WikiText-103 raw, 540 MB to train on: perplexity per token.
+    """WikiText-103 raw, 540 MB of training text: perplexity per token.
 
-    Beside it the word-normalised perplexity, the same loss per word, where line ends count as
-    words, and bits per byte: those compare with models of other tokens. All tokens of a split are
-    predicted. The paper's tokens are unknown; these are GPT-2's if you name its tokenizer.json, or
-    as many learned from the training text. Windows and streams: see
+    Also logged, to compare models with other tokens: the word-normalised perplexity (the loss per
+    word; line ends count as words) and bits per byte. All tokens of a split are predicted. The
+    paper does not name its tokens; ours are GPT-2's if you name its tokenizer.json, or as many
+    learned from the training text. Windows and streams: see
     :class:`~surnn.tasks.language.Language`; tokens: :class:`~surnn.tasks.tokenized.Tokenized`.
     """
 
@@ -33,8 +33,8 @@ class WikiText103(Tokenized):
     }  # fmt: skip
 
     def prepare(self, device: torch.device, data: Path | None = None) -> None:
-        from ..data.registry import DataError  # noqa: PLC0415 (only the one who trains reads files)
-        from ..data.texts import wikitext  # noqa: PLC0415
+        from surnn.data.registry import DataError  # noqa: PLC0415 (needed by training only)
+        from surnn.data.texts import wikitext  # noqa: PLC0415
 
         texts = wikitext(self.needs[0], data)
         if lacking := [split for split in SPLITS if split not in texts]:
@@ -43,18 +43,18 @@ class WikiText103(Tokenized):
                 f"surnn data get {self.needs[0]}, or train on a file of yours: surnn train "
                 "text_file --task.path FILE"
             )
-        self._keep({split: texts[split] for split in SPLITS}, device, data)
+        self._store({split: texts[split] for split in SPLITS}, device, data)
 
     def details(self, prediction: Tensor, batch: Batch) -> dict[str, Score]:
-        found = self.measures(prediction, batch)
-        return {name: score for name, score in found.items() if name != self.metric}
+        scores = self.measures(prediction, batch)
+        return {name: score for name, score in scores.items() if name != self.metric}
 
 
 @dataclass(frozen=True)
 class WikiText2(WikiText103):
-    """WikiText-2 raw, 11 MB to train on: perplexity per token.
+    """WikiText-2 raw, 11 MB of training text: perplexity per token.
 
-    In all else as :class:`WikiText103`.
+    Otherwise like :class:`WikiText103`.
     """
 
     vocabulary: int = 16_384

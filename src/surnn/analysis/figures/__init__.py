@@ -1,7 +1,7 @@
-"""Figures of runs, by name: what ``surnn plot`` draws.
+"""The figures of ``surnn plot``, by name.
 
-A figure is a function of some runs that gives a matplotlib figure. To add one, write it in the file
-of its kind and enter it in ``PLOTS``.
+A figure is a function from some runs to a matplotlib figure. To add one, write it in the file of
+its topic and enter it in ``PLOTS``.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...tasks.base import Batch
+from surnn.tasks.base import Batch
+
 from ..recording import record
 from . import costs, gates, gradients, images, learning, signals, states
-from .subjects import Subject, Unfit, name_all, timed
+from .subjects import NotApplicable, Subject, name_all, timed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PLOTS", "Plot", "Subject", "Unfit", "name_all"]
+__all__ = ["PLOTS", "NotApplicable", "Plot", "Subject", "name_all"]
 
 
 def _a_moment(_subjects: Sequence[Subject]) -> float:
@@ -27,7 +28,7 @@ def _a_moment(_subjects: Sequence[Subject]) -> float:
 def _recordings(
     sequences: int, batch: Callable[[Subject, int], Batch] = Subject.batch
 ) -> Callable[[Sequence[Subject]], float]:
-    """Time of recordings of so many sequences each."""
+    """Estimated seconds to record this many sequences of each run."""
 
     def seconds(subjects: Sequence[Subject]) -> float:
         return sum(
@@ -43,7 +44,7 @@ def _recordings_of_gates(sequences: int) -> Callable[[Sequence[Subject]], float]
 
 
 def _recordings_unless_tested(sequences: int) -> Callable[[Sequence[Subject]], float]:
-    """If all have been tested, their numbers are known."""
+    """The same, but no time if the numbers are known because all runs have been tested."""
     seconds = _recordings(sequences)
     return lambda subjects: (
         _a_moment(subjects) if all(s.tested is not None for s in subjects) else seconds(subjects)
@@ -51,7 +52,7 @@ def _recordings_unless_tested(sequences: int) -> Callable[[Sequence[Subject]], f
 
 
 def _recording(subject: Subject, few: Batch, sequences: int) -> float:
-    """One sequence is tried, and then a few, as a batch costs less than its parts."""
+    """Estimated from one sequence and from a few, as a batch costs less than its parts."""
 
     def of(count: int) -> float:
         lengths = None if few.lengths is None else few.lengths[:count]
@@ -65,19 +66,19 @@ def _recording(subject: Subject, few: Batch, sequences: int) -> float:
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure of runs: ``draw(runs, example)``, where the example is one sequence's number."""
+    """A figure of runs: ``draw(runs, example)``, where ``example`` is the number of a sequence."""
 
     about: str
     draw: Callable[[Sequence[Subject], int], "Figure"]
     seconds: Callable[[Sequence[Subject]], float]
-    """How long it will take, found out by trying a little of it."""
+    """Estimates how long drawing takes, by running a small part of it."""
     several: bool = True
     """Whether it shows more than one run."""
 
 
 @dataclass(frozen=True)
 class BenchmarkPlot:
-    """A figure of a benchmark's folder."""
+    """A figure of a benchmark, drawn from its folder."""
 
     about: str
     draw: Callable[[Path], "Figure"]
@@ -85,7 +86,7 @@ class BenchmarkPlot:
 
 PLOTS: dict[str, Plot | BenchmarkPlot] = {
     "learning-curves": Plot(
-        "loss and metric against updates; runs that differ in their seed become one band",
+        "loss and metric against optimizer steps; runs that differ only in the seed share a band",
         learning.learning_curves, _a_moment,
     ),
     "wall-clock": Plot(
@@ -96,7 +97,8 @@ PLOTS: dict[str, Plot | BenchmarkPlot] = {
         learning.metric_by_rate, _a_moment,
     ),
     "copying-loss": Plot(
-        "copying: loss against updates, with the memoryless line", learning.copying_loss, _a_moment
+        "copying: loss against optimizer steps, with the memoryless line",
+        learning.copying_loss, _a_moment,
     ),
     "gradients": Plot(
         "gradient norm against temporal distance, before and after training, with the fitted line",
@@ -111,14 +113,14 @@ PLOTS: dict[str, Plot | BenchmarkPlot] = {
         _recordings(states.SEQUENCES),
     ),
     "gate-raster": Plot(
-        "which gates are open when", gates.gate_raster, _recordings_of_gates(1), False
+        "open gates over time", gates.gate_raster, _recordings_of_gates(1), False
     ),
     "timescales": Plot(
-        "steps between a unit's updates, layer by layer", gates.timescales,
+        "time steps between a unit's updates, layer by layer", gates.timescales,
         _recordings_of_gates(gates.SEQUENCES),
     ),
     "effective-depth": Plot(
-        "updates taken against steps elapsed", gates.effective_depth,
+        "updates against elapsed time steps", gates.effective_depth,
         _recordings_of_gates(gates.SEQUENCES),
     ),
     "paths": Plot(
@@ -130,7 +132,7 @@ PLOTS: dict[str, Plot | BenchmarkPlot] = {
     ),
     "image-updates": Plot(
         "gates and changes of the state at each pixel, for each class", images.image_updates,
-        _recordings(images.LOOKED_THROUGH), False,
+        _recordings(images.IMAGES), False,
     ),
     "depth-maps": Plot(
         "gates, states and outputs of every layer at each pixel", images.depth_maps,
@@ -149,13 +151,13 @@ PLOTS: dict[str, Plot | BenchmarkPlot] = {
         _recordings(1),
     ),
     "trade-offs": Plot(
-        "attention, convolution, RNN and suRNN: formulas, counts and a training step's time",
+        "attention, convolution, RNN and suRNN: formulas, counts and the time of a training step",
         costs.trade_offs_figure, costs.trade_offs_seconds, False,
     ),
     "run-time": BenchmarkPlot(
-        "time of a training step against length; of a folder of surnn bench", costs.run_time
+        "time of a training step against length, from a folder of surnn bench", costs.run_time
     ),
     "latency": BenchmarkPlot(
-        "speed of the C engine; of a folder of surnn bench engine", costs.latency
+        "speed of the C engine, from a folder of surnn bench engine", costs.latency
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What layers cost: from benchmarks, and the paper's table of trade-offs."""
+"""Costs of layers: figures of benchmarks, and the paper's table of trade-offs."""
 
 import json
 from collections.abc import Sequence
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...bench import figures as bench
-from ...plotting import GREY, PALE, new_figure
+from surnn.bench import figures as bench
+from surnn.plotting import GREY, PALE, new_figure
+
 from ..tradeoffs import KERNEL, ROUNDS, trade_offs, training_seconds
-from .subjects import Subject, Unfit, one_size
+from .subjects import NotApplicable, Subject, one_size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +31,7 @@ def run_time(folder: Path) -> "Figure":
     """Time of a training step against length, from ``surnn bench``."""
     figure = bench.paint(_result(folder, "fits"), "length")
     if figure is None:
-        raise Unfit(
+        raise NotApplicable(
             f"{folder} holds no cases of several lengths; measure them: surnn bench --suite full"
         )
     return figure
@@ -47,15 +48,19 @@ def _result(folder: Path, has: str) -> dict[str, Any]:
     try:
         result = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise Unfit(f"{path} cannot be read: {error}; name a folder of {command}") from error
+        raise NotApplicable(
+            f"{path} cannot be read: {error}; name a folder of {command}"
+        ) from error
     if has not in result:
-        raise Unfit(f"{path} is not a result of {command}")
+        raise NotApplicable(f"{path} is not a result of {command}")
     return result
 
 
 def trade_offs_figure(subjects: Sequence[Subject], _example: int) -> "Figure":
-    """The paper's table of trade-offs: formulas, what was counted at a run's width and length with
-    its last layer's gates, and the time of a training step, measured."""
+    """The paper's table of trade-offs: formulas, counts and measured times.
+
+    Counts are for the run's width and length and the gates of its last layer.
+    """
     (subject,) = subjects
     one_size(subjects)
     model, batch = subject.trained.model, subject.batch(SEQUENCES)
@@ -73,17 +78,17 @@ def trade_offs_figure(subjects: Sequence[Subject], _example: int) -> "Figure":
         axes.axhline(0.5 - line, color=PALE, linewidth=0.8)
         axes.text(0, -line, row.name, va="center", fontsize=8.5)
         for end, name in zip(ends, COLUMNS, strict=False):
-            formula, counted = getattr(row, name)
-            told = f"{counted:,.0f}" if counted < 1e6 else f"{counted / 1e6:,.1f} M"
+            formula, count = getattr(row, name)
+            text = f"{count:,.0f}" if count < 1e6 else f"{count / 1e6:,.1f} M"
             axes.text(end, -line + 0.17, formula.replace("log_k T", "$\\log_k T$"), ha="right",
                       va="center", fontsize=8, color=GREY)  # fmt: skip
-            axes.text(end, -line - 0.2, told, ha="right", va="center", fontsize=8.5)
+            axes.text(end, -line - 0.2, text, ha="right", va="center", fontsize=8.5)
         axes.text(ends[-1], -line - 0.2, f"{1e3 * took:.3g} ms", ha="right", va="center",
                   fontsize=8.5)  # fmt: skip
     threads = torch.get_num_threads()
     figure.suptitle(
         f"One layer, T = {seen.gate.shape[1]} steps, d = {layer[-1].state_size}, k = {KERNEL}: "
-        "the paper's formula (grey), what was counted, and what was\nmeasured: forward and "
+        "the paper's formula (grey), the count, and the measured\ntime: forward and "
         f"backward of {len(batch.x)} sequences on this CPU, {threads} "
         f"thread{'s' * (threads > 1)}, median of {ROUNDS}",
         fontsize=9.5,
@@ -92,10 +97,10 @@ def trade_offs_figure(subjects: Sequence[Subject], _example: int) -> "Figure":
 
 
 def trade_offs_seconds(subjects: Sequence[Subject]) -> float:
-    """Tried on a quarter of the sequence: attention takes 16 times as long on the whole."""
+    """Estimated on a quarter of the sequence, where attention needs a sixteenth of the time."""
     (subject,) = subjects
     x = subject.batch(SEQUENCES).x
     if not subject.gated:
         return 0.0
-    tried = training_seconds(subject.trained.model, x[:, : max(1, x.shape[1] // 4)], 1)
-    return (1 + ROUNDS) * (16 * tried[0] + 4 * sum(tried[1:]))
+    sample = training_seconds(subject.trained.model, x[:, : max(1, x.shape[1] // 4)], 1)
+    return (1 + ROUNDS) * (16 * sample[0] + 4 * sum(sample[1:]))

@@ -1,4 +1,4 @@
-"""When units update: rasters, timescales, depth, paths, rates."""
+"""Times of updates: rasters, timescales, depth, paths, rates."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...plotting import COLOURS, GREY, line_styles, new_figure, open_axes
-from ...rate_words import opened_by
+from surnn.plotting import COLOURS, GREY, line_styles, new_figure, open_axes
+from surnn.runs.rate_format import format_opening
+
 from ..depth import depth_curve, path_counts, update_count
 from ..rates import interval_bins, intervals, median_interval, update_rates
 from ..recording import record
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SEQUENCES = 8
-LONGEST = 600
-"""Steps over which paths are counted: there are more digits in their number than anybody reads."""
+MAX_PATH_STEPS = 600
+"""Time steps over which paths are counted; their number has hundreds of digits already."""
 
 
 def gate_raster(subjects: Sequence[Subject], example: int) -> "Figure":
-    """Which gates are open when, layer by layer, sorted by how often."""
+    """Open gates over time, layer by layer, sorted by rate."""
     (subject,) = subjects
     batch = subject.batch_for_gates(1, example)
     layers = subject.selective(subject.record(batch))
@@ -39,10 +40,10 @@ def gate_raster(subjects: Sequence[Subject], example: int) -> "Figure":
                     interpolation="nearest",
                     extent=(0.5, end + 0.5, len(shown) + 0.5, 0.5))  # fmt: skip
         shares = {"unit": "a gate for each unit", "layer": "one gate"}
-        told = shares.get(layer.granularity, f"a gate for {layer.granularity}")
+        sharing = shares.get(layer.granularity, f"a gate for {layer.granularity}")
         mean = rates.mean().item()
-        how = f"open {opened_by(mean)}" if layer.soft else f"{mean:.1%} open"
-        axes.set_title(f"{layer.name}: {told}, {how}", loc="left")
+        how = f"open {format_opening(mean)}" if layer.soft else f"{mean:.1%} open"
+        axes.set_title(f"{layer.name}: {sharing}, {how}", loc="left")
         axes.set_ylabel("gates, by rate")
         axes.yaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     panels[-1].set_xlabel("step")
@@ -51,7 +52,7 @@ def gate_raster(subjects: Sequence[Subject], example: int) -> "Figure":
 
 
 def timescales(subjects: Sequence[Subject], _example: int) -> "Figure":
-    """Steps between a unit's successive updates, layer by layer."""
+    """Time steps between successive updates of a unit, layer by layer."""
     figure = new_figure(0.8 + 4.6 * len(subjects), 3.2)
     panels = figure.subplots(1, len(subjects), squeeze=False, sharey=True)[0]
     for axes, subject in zip(panels, subjects, strict=True):
@@ -61,7 +62,7 @@ def timescales(subjects: Sequence[Subject], _example: int) -> "Figure":
             edges = interval_bins(counts)
             parts = [counts[a:b].sum() for a, b in pairwise(edges)]
             share = torch.stack(parts) / counts.sum().clamp(min=1)
-            share[share == 0] = torch.nan  # a gap, where the axis has no place for it
+            share[share == 0] = torch.nan  # a gap: a logarithmic axis has no 0
             axes.stairs(100 * share, edges, baseline=None, **style, linewidth=1.5,
                         label=f"{layer.name}, median {median_interval(counts)}")  # fmt: skip
         axes.set_xscale("log")
@@ -78,7 +79,7 @@ def timescales(subjects: Sequence[Subject], _example: int) -> "Figure":
 
 
 def effective_depth(subjects: Sequence[Subject], _example: int) -> "Figure":
-    """Updates taken against steps elapsed: mean of the units, and the middle 80 % of them."""
+    """Updates against elapsed time steps: mean of the units, and the middle 80 % of them."""
     figure = new_figure(6.8, 3.5)
     axes = figure.add_subplot()
     longest, styles = 1, line_styles()
@@ -105,11 +106,11 @@ def effective_depth(subjects: Sequence[Subject], _example: int) -> "Figure":
 
 
 def paths(subjects: Sequence[Subject], example: int) -> "Figure":
-    """How many paths of each length the ensemble of sub-RNNs has, beside that of a dense RNN."""
+    """Number of paths of each length in the ensemble of sub-RNNs, compared with a dense RNN."""
     (subject,) = subjects
     batch = subject.batch_for_gates(1, example)
     layers = subject.selective(subject.record(batch))
-    steps = min(LONGEST, length_of(batch, example))
+    steps = min(MAX_PATH_STEPS, length_of(batch, example))
     figure = new_figure(5.6, 3.5)
     axes = figure.add_subplot()
     for style, layer in zip(line_styles(), layers, strict=False):
@@ -130,13 +131,13 @@ def paths(subjects: Sequence[Subject], example: int) -> "Figure":
 def _paths(axes: "Axes", counts: list[int], style: dict[str, Any], name: str) -> None:
     lengths = [k for k, count in enumerate(counts) if count]
     total = sum(counts)
-    told = f"{total:,}" if total < 10**6 else f"$10^{{{log10(total):.0f}}}$"
+    number = f"{total:,}" if total < 10**6 else f"$10^{{{log10(total):.0f}}}$"
     axes.plot(lengths, [log10(counts[k]) for k in lengths], **style,
-              label=f"{name}: {told} in all")  # fmt: skip
+              label=f"{name}: {number} in total")  # fmt: skip
 
 
 def update_rate_table(subjects: Sequence[Subject]) -> list[tuple[str, float, float]]:
-    """Run and layer, rate before training, rate after it."""
+    """Rows of: run and layer, rate before training, rate after training."""
     rows = []
     for subject in subjects:
         batch = subject.batch_for_gates(SEQUENCES)

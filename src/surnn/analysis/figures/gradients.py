@@ -1,4 +1,4 @@
-"""Gradients over long distances: profiles, and Proposition 1 measured."""
+"""Gradients over long distances: gradient profiles, and Proposition 1 measured."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ...plotting import COLOURS, GREY, new_figure, open_axes
-from ...tasks.base import Batch, Task
+from surnn.plotting import COLOURS, GREY, new_figure, open_axes
+from surnn.tasks.base import Batch, Task
+
 from ..gradients import fit_decay, gradient_profile
 from ..jacobians import Jacobians, jacobians, row_growth
 from ..rates import unit_rates
 from ..recording import record
-from .subjects import Subject, Unfit, length_of, one_size, timed
+from .subjects import NotApplicable, Subject, length_of, one_size, timed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,18 +21,20 @@ if TYPE_CHECKING:
 
 SEQUENCES = 64
 AT_ONCE = 16
-"""Sequences whose every state is kept at a time, for memory's sake."""
+"""Sequences per batch; all their states are in memory."""
 REACH = 200
-"""Steps over which Jacobians are multiplied."""
-TRIED = 20
-LEAST = 1e-12
-"""Where the axis of gradients ends: what is less is nothing."""
+"""Time steps over which Jacobians are multiplied."""
+TRIAL_STEPS = 20
+"""Time steps that are run to estimate the time."""
+MIN_GRADIENT = 1e-12
+"""The lower end of the axis of gradients."""
 
 
 def gradients(subjects: Sequence[Subject], _example: int) -> "Figure":
-    """Norm of the loss's gradient by the first layer's states, before and after training.
+    """Norm of the loss's gradient with respect to the first layer's states, before and after
+    training.
 
-    Colours are lengths; gated layers are solid, others dashed; dotted is the fitted ρ^{pΔ}.
+    Colours mark lengths; lines of gated layers are solid, others dashed; the fit ρ^{pΔ} is dotted.
     """
     one_size(subjects)
     figure = new_figure(7.2, 3.9)
@@ -45,7 +48,7 @@ def gradients(subjects: Sequence[Subject], _example: int) -> "Figure":
             seen = record(model, subject.batch(AT_ONCE).x)
             rate = unit_rates(seen.layers[0]).mean().item()
             colour = COLOURS[lengths.index(subject.trained.task.steps) % len(COLOURS)]
-            first, last = _silence(subject)
+            first, last = _fit_window(subject)
             fit = fit_decay(norm, rate, first, last)
             axes.plot(distance, norm, color=colour, linewidth=1.2,
                       linestyle="-" if subject.gated else "--",
@@ -53,8 +56,8 @@ def gradients(subjects: Sequence[Subject], _example: int) -> "Figure":
             axes.plot(distance[first:last], fit.at(distance[first:last], rate),
                       color="black", linestyle=":", linewidth=1)  # fmt: skip
         axes.set_yscale("log")
-        _end_at(axes, LEAST)
-        axes.set_xlabel(r"steps from the state to the end, $T - \tau$")
+        _set_lower_end(axes, MIN_GRADIENT)
+        axes.set_xlabel(r"time steps from the state to the end, $T - \tau$")
         axes.set_title(title)
         axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2))
         open_axes(axes)
@@ -65,7 +68,7 @@ def gradients(subjects: Sequence[Subject], _example: int) -> "Figure":
 
 
 def _norm(model: nn.Module, task: Task, batch: Batch) -> Tensor:
-    """Of the first layer, the mean over a batch that is taken in parts."""
+    """Gradient norms of the first layer, the mean over a batch that is run in parts."""
     parts = []
     for begin in range(0, len(batch.x), AT_ONCE):
         rows = slice(begin, begin + AT_ONCE)
@@ -75,12 +78,12 @@ def _norm(model: nn.Module, task: Task, batch: Batch) -> Tensor:
     return torch.stack(parts).sum(0) / len(batch.x)
 
 
-def _end_at(axes: "Axes", least: float) -> None:
+def _set_lower_end(axes: "Axes", least: float) -> None:
     axes.set_ylim(max(axes.get_ylim()[0], least), 3 * axes.dataLim.y1)
 
 
 def loss_of(task: Task, batch: Batch) -> Callable[[Tensor], Tensor]:
-    """The loss that is followed back: of copying that of the answer alone, as in the paper."""
+    """The loss whose gradient is taken: for copying only that of the answer, as in the paper."""
 
     def loss(prediction: Tensor) -> Tensor:
         recall = task.details(prediction, batch).get("loss of recall")
@@ -89,22 +92,22 @@ def loss_of(task: Task, batch: Batch) -> Callable[[Tensor], Tensor]:
     return loss
 
 
-def _silence(subject: Subject) -> tuple[int, int]:
-    """States between the first tenth and the last, or of copying those of the delay."""
+def _fit_window(subject: Subject) -> tuple[int, int]:
+    """The time steps of the fit: all but the first and last tenth, or the delay of copying."""
     steps = subject.trained.task.steps
     symbols = subject.options.get("task.symbols", steps // 10)
     return symbols, steps - symbols
 
 
 def gradient_seconds(subjects: Sequence[Subject]) -> float:
-    """Tried on a few steps."""
+    """Estimated from a few time steps."""
     total = 0.0
     for subject in subjects:
         batch = subject.batch(AT_ONCE)
-        some = batch.x[:, :TRIED]
-        tried = timed(lambda m=subject.trained.model, x=some: gradient_profile(m, x, _square))
-        parts = 2 * SEQUENCES / AT_ONCE  # before training and after it
-        total += parts * tried * batch.x.shape[1] / some.shape[1]
+        sample = batch.x[:, :TRIAL_STEPS]
+        seconds = timed(lambda m=subject.trained.model, x=sample: gradient_profile(m, x, _square))
+        parts = 2 * SEQUENCES / AT_ONCE  # twice: before and after training
+        total += parts * seconds * batch.x.shape[1] / sample.shape[1]
     return total
 
 
@@ -117,8 +120,7 @@ def proposition_1(subjects: Sequence[Subject], example: int) -> "Figure":
     figure = new_figure(7.2, 0.3 + 2.9 * len(subjects))
     grid = figure.subplots(len(subjects), 2, squeeze=False)
     for (left, right), subject in zip(grid, subjects, strict=True):
-        found = _jacobians(subject, example, REACH)
-        growth = row_growth(found)
+        growth = row_growth(_jacobians(subject, example, REACH))
         elapsed = torch.arange(1, len(growth.norm) + 1)
         for share, style in ((1.0, "-"), (0.5, "--"), (0.0, ":")):
             name = {1.0: "largest", 0.5: "median", 0.0: "smallest"}[share]
@@ -143,19 +145,21 @@ def proposition_1(subjects: Sequence[Subject], example: int) -> "Figure":
         right.legend()
         for axes in (left, right):
             open_axes(axes)
-            _end_at(axes, LEAST)
+            _set_lower_end(axes, MIN_GRADIENT)
     return figure
 
 
 def _jacobians(subject: Subject, example: int, steps: int) -> Jacobians:
     if not subject.gated:
-        raise Unfit(f"{subject.path} is a {subject.kind}; Proposition 1 is of layers with gates")
+        raise NotApplicable(
+            f"{subject.path} is a {subject.kind}; Proposition 1 is of layers with gates"
+        )
     batch = subject.batch_with(example)
     x = batch.x[example : example + 1, : length_of(batch, example)]
     return jacobians(subject.trained.model, x, 0, steps)
 
 
 def proposition_seconds(subjects: Sequence[Subject]) -> float:
-    """Tried on a few steps."""
+    """Estimated from a few time steps."""
     few = 3
     return sum(REACH / few * timed(lambda s=subject: _jacobians(s, 0, few)) for subject in subjects)

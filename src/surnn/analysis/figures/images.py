@@ -1,4 +1,4 @@
-"""What layers do at each pixel of an image that they read as a sequence."""
+"""Gates and states at each pixel of an image that is read as a sequence."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,24 +6,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ...plotting import new_figure
-from ..changes import (
-    as_image,
-    correlation,
-    image_maps,
-    input_changes,
-    pixel_order,
-    state_changes,
-)
-from .subjects import Subject, Unfit
+from surnn.plotting import new_figure
+
+from ..changes import as_image, correlation, image_maps, input_changes, pixel_order, state_changes
+from .subjects import NotApplicable, Subject
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CLASSES = 10
-LOOKED_THROUGH = 256
-"""Images that means of classes and correlations are taken over."""
+IMAGES = 256
+"""Number of images for class means and correlations."""
 SIGNED, UNSIGNED = "PuOr", "Greys"
 CHANGES = {
     "Δh": ("change", SIGNED, False),
@@ -31,18 +25,18 @@ CHANGES = {
     "Δh,\nclass mean": ("change", SIGNED, True),
     "|Δh|,\nclass mean": ("size", UNSIGNED, True),
 }
-"""Rows of pictures of a layer: which map, its colours, and whether it is of all images."""
+"""Rows of pictures of a layer: the map, its colours, and whether it is a class mean."""
 
 
 def image_updates(subjects: Sequence[Subject], _example: int) -> "Figure":
     """Gates and changes of the state in the shape of the image, for each class.
 
-    Left: share of units that update (the same for all images if gates are clocks). Right: an image
-    of each class; then for every layer Δh and |Δh|, means over units, of that image and of all
-    images of its class that were looked at.
+    Left: share of units that update (equal for all images if gates depend on time alone). Right: an
+    image of each class; then for every layer the means over units of Δh and |Δh|, for that image
+    and for all recorded images of its class.
     """
     (subject,) = subjects
-    batch = subject.batch(LOOKED_THROUGH)
+    batch = subject.batch(IMAGES)
     members = _by_class(batch.target)
     order, recording = _order(subject), subject.record(batch)
     layers = recording.layers
@@ -61,11 +55,11 @@ def image_updates(subjects: Sequence[Subject], _example: int) -> "Figure":
         lines[0, 0].axis("on")
         _picture(lines[0, 0], maps.gate[0], vmin=0, vmax=1)
         edge = _edge_correlation(recording.x, layer)
-        told = f"{layer.name}:\nopen gates\n\nr = {edge:.2f}"
-        lines[1, 0].text(0.5, 1, told, ha="center", va="top", fontsize=8.5)
-        for line, (name, (values, colours, mean)) in zip(lines, CHANGES.items(), strict=True):
-            found = getattr(maps, values)
-            shown = [found[own].mean(0) if mean else found[own[0]] for own in members.values()]
+        text = f"{layer.name}:\nopen gates\n\nr = {edge:.2f}"
+        lines[1, 0].text(0.5, 1, text, ha="center", va="top", fontsize=8.5)
+        for line, (name, (field, colours, mean)) in zip(lines, CHANGES.items(), strict=True):
+            values = getattr(maps, field)
+            shown = [values[own].mean(0) if mean else values[own[0]] for own in members.values()]
             reach = float(torch.stack(shown).abs().quantile(0.995)) or 1.0
             for axes, image in zip(line[1:], shown, strict=True):
                 _picture(axes, image, colours, vmin=-reach if colours == SIGNED else 0, vmax=reach)
@@ -108,21 +102,21 @@ def depth_maps(subjects: Sequence[Subject], example: int) -> "Figure":
 def _order(subject: Subject) -> Tensor:
     order = pixel_order(subject.trained.task)
     if order is None:
-        raise Unfit(
-            f"{subject.options['task.name']} reads no images; this figure is of tasks that read "
-            "them pixel by pixel, such as smnist"
+        raise NotApplicable(
+            f"{subject.options['task.name']} does not read images; this figure needs a task that "
+            "reads them pixel by pixel, such as smnist"
         )
     return order
 
 
 def _by_class(labels: Tensor) -> dict[int, list[int]]:
-    """Which images are of each class."""
-    found = {c: (labels == c).nonzero().flatten().tolist() for c in labels.unique().tolist()}
-    return dict(list(found.items())[:CLASSES])
+    """Numbers of the images of each class."""
+    members = {c: (labels == c).nonzero().flatten().tolist() for c in labels.unique().tolist()}
+    return dict(list(members.items())[:CLASSES])
 
 
 def _edge_correlation(x: Tensor, layer: Any) -> float:
-    """Of |Δh| with the change of the input, over all steps but the first."""
+    """Correlation of |Δh| with the change of the input, without the first time step."""
     size = state_changes(layer).abs().mean(-1)
     return correlation(size[:, 1:], input_changes(x)[:, 1:])
 

@@ -1,4 +1,4 @@
-"""Where gates that see the input spend their updates."""
+"""Where in a signal gates that see the input open."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...plotting import COLOURS, line_styles, new_figure, open_axes
-from ...tasks.base import Batch, Values
+from surnn.plotting import COLOURS, line_styles, new_figure, open_axes
+from surnn.tasks.base import Batch, Values
+
 from ..changes import open_share, rate_by_change
 from ..rates import unit_rates
-from .subjects import Subject, Unfit, length_of
+from .subjects import NotApplicable, Subject, length_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,17 +19,19 @@ if TYPE_CHECKING:
 
 SEQUENCES = 16
 SHOWN = 1200
-"""Steps of the trace."""
+"""Time steps of the trace."""
 
 
 def updates_on_signal(subjects: Sequence[Subject], example: int) -> "Figure":
-    """A trace with its updates marked, and the rate against how much the input changes.
+    """A trace with marked updates, and the update rate against the change of the input.
 
-    Shaded: what the task calls an event (a beat, a digit), if it does.
+    Time steps of the task's first kind (a beat, a digit) are shaded.
     """
     (subject,) = subjects
     if not isinstance(subject.trained.task.input, Values):
-        raise Unfit(f"{subject.options['task.name']} reads tokens; this figure is of signals")
+        raise NotApplicable(
+            f"{subject.options['task.name']} reads tokens; this figure shows signals"
+        )
     batch = subject.batch_with(example, least=SEQUENCES)
     layers = subject.selective(subject.record(batch))
     end = min(SHOWN, length_of(batch, example))
@@ -40,11 +43,11 @@ def updates_on_signal(subjects: Sequence[Subject], example: int) -> "Figure":
     for style, layer, share in zip(line_styles(), layers, shares, strict=False):
         rates.plot(torch.arange(1, end + 1), 100 * share[example, :end], **style,
                    linewidth=0.8, label=layer.name)  # fmt: skip
-        found = rate_by_change(layer, batch.x, batch.lengths)
-        in_all = 100 * unit_rates(layer, batch.lengths).mean()
-        below.plot(found.change, 100 * found.rate, **style, marker="o", markersize=4,
-                   label=f"{layer.name}, {in_all:.1f} % in all")  # fmt: skip
-    _events(subject, batch, example, end, (trace, rates))
+        curve = rate_by_change(layer, batch.x, batch.lengths)
+        mean = 100 * unit_rates(layer, batch.lengths).mean()
+        below.plot(curve.change, 100 * curve.rate, **style, marker="o", markersize=4,
+                   label=f"{layer.name}, {mean:.1f} % in total")  # fmt: skip
+    _shade_kind(subject, batch, example, end, (trace, rates))
     rates.set_ylabel("open [%]")
     rates.set_xlabel("step")
     rates.set_xlim(0.5, end + 0.5)
@@ -74,7 +77,7 @@ def _trace(axes: "Axes", x: Tensor, share: Tensor) -> None:
         axes.set_ylabel("input")
         height = float(x.max() - x.min()) or 1.0
         top = float(x.max())
-    # Ticks as long as the share of units that update: what the eye adds up to a density.
+    # Ticks as long as the share of units that update; together they look like a density.
     axes.vlines(steps, top + 0.08 * height, top + (0.08 + 0.25 * share) * height,
                 color=COLOURS[0], linewidth=0.8)  # fmt: skip
     axes.annotate("updates of layer 1", (0.005, 0.99), xycoords="axes fraction", va="top",
@@ -82,10 +85,10 @@ def _trace(axes: "Axes", x: Tensor, share: Tensor) -> None:
     axes.set_ylim(top=top + 0.5 * height)
 
 
-def _events(
+def _shade_kind(
     subject: Subject, batch: Batch, example: int, end: int, panels: Sequence["Axes"]
 ) -> None:
-    """Shade the steps of the task's first kind."""
+    """Shade the time steps of the task's first kind."""
     kinds = subject.trained.task.kinds
     if batch.kinds is None or not kinds:
         return

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...plotting import new_figure, open_axes
+from surnn.plotting import new_figure, open_axes
+
 from ..trajectories import path_length, principal_components, regimes
 from .subjects import Subject, one_size
 
@@ -65,7 +66,7 @@ def _curves(axes: "Axes", points: Tensor, signal: int | None) -> None:
 
 
 def _signal(subject: Subject) -> int | None:
-    """The step of copying's signal."""
+    """The time step of copying's signal; None for other tasks."""
     if subject.options["task.name"] != "copying":
         return None
     return subject.options["task.symbols"] + subject.options["task.delay"] - 1

@@ -1,4 +1,4 @@
-"""Runs as figures see them: model, batches, recordings, and what to call them."""
+"""The runs of a figure: model, batches, recordings, and labels."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,14 +8,16 @@ from typing import Any
 
 import torch
 
-from ...config import OURS, RunConfig
-from ...models import SequenceModel
-from ...runs import RunFolder, config_from_dict, config_to_dict, flat
-from ...tasks.base import Batch, Split
-from ...trained import Trained, load
+from surnn.config import OURS, RunConfig
+from surnn.models.model import SequenceModel
+from surnn.runs.config_json import config_from_dict, config_to_dict, flat
+from surnn.runs.folder import RunFolder
+from surnn.runs.loading import Trained, load
+from surnn.tasks.base import Batch, Split
+
 from ..inputs import CPU, blank, sees_input, why_not_prepared
 from ..naming import names
-from ..recording import LayerRecord, Recording, Unfit, record
+from ..recording import LayerRecord, NotApplicable, Recording, record
 
 KINDS = {
     "sugru": "SuGRU", "sulstm": "SuLSTM", "surnn": "SuRNN", "susnn": "SuSNN", "gru": "GRU",
@@ -25,19 +27,19 @@ KINDS = {
 
 
 class Subject:
-    """A run, loaded bit by bit as a figure asks for it.
+    """A run in a figure. Its parts are loaded when first used.
 
     Args:
-        path: its folder.
+        path: the run's folder.
         checkpoint: which weights.
-        data: folder with data sets, looked in first.
+        data: folder with data sets, searched first.
     """
 
     def __init__(self, path: Path, checkpoint: str = "best", data: Path | None = None) -> None:
         self.path, self.checkpoint, self.data = path, checkpoint, data
         self.label = path.name
         self.shown_blank = False
-        """Whether gates were looked at without data."""
+        """Whether its gates were drawn without data."""
 
     @cached_property
     def trained(self) -> Trained:
@@ -46,44 +48,46 @@ class Subject:
 
     @cached_property
     def config(self) -> RunConfig:
-        """Every choice of the run, also of one that has no weights yet."""
+        """The configuration, also of a run without weights."""
         return config_from_dict(RunFolder.open(self.path).config())
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """The same by name, also those that were not there yet when it was run."""
+        """Options by name, with defaults for those that are newer than the run."""
         return flat(config_to_dict(self.config))
 
     @property
     def kind(self) -> str:
-        """What is trained, as people write it."""
+        """Name of the model in labels."""
         return KINDS[self.options["model.kind"]]
 
     @property
     def gated(self) -> bool:
-        """Whether it is one of surnn's."""
+        """Whether it has surnn's layers."""
         return self.options["model.kind"] in OURS
 
     @property
     def validated(self) -> bool:
-        """Whether a validation came to its end yet."""
+        """Whether it has been validated at least once."""
         return any(line["kind"] == "valid" for line in RunFolder.open(self.path).metrics())
 
     @property
     def tested(self) -> dict[str, Any] | None:
-        """What its weights did on the test set; None if they have not been tested."""
-        return RunFolder.open(self.path).tested(self.checkpoint)
+        """Metrics of its weights on the test set; None if they have not been tested."""
+        return RunFolder.open(self.path).test_metrics(self.checkpoint)
 
     @cached_property
     def task(self) -> Any:
-        """With its data."""
+        """The task with its data."""
         if self.without_data is not None:
-            raise Unfit(f"{self.path} cannot be shown without its data: {self.without_data}")
+            raise NotApplicable(
+                f"{self.path} cannot be drawn without its data: {self.without_data}"
+            )
         return self.trained.task
 
     @cached_property
     def without_data(self) -> str | None:
-        """Why the data cannot be had; None if they can."""
+        """Why the data cannot be loaded; None if they can."""
         return why_not_prepared(self.trained.task, self.data)
 
     def batch(self, size: int, split: Split = "valid") -> Batch:
@@ -91,17 +95,17 @@ class Subject:
         return self.task.batch(split, 0, size, 0, CPU)
 
     def batch_with(self, example: int, split: Split = "valid", least: int = 1) -> Batch:
-        """The first sequences, that one among them."""
+        """The first sequences, up to ``example`` at least."""
         batch = self.batch(max(least, example + 1), split)
         if example >= len(batch.x):
-            raise Unfit(
+            raise NotApplicable(
                 f"{self.options['task.name']} has {len(batch.x)} {split} sequences, counted from "
-                f"0; there is no {example}"
+                f"0; there is no number {example}"
             )
         return batch
 
     def batch_for_gates(self, size: int, example: int = 0) -> Batch:
-        """The first sequences, if only gates are looked at: without data a blank one for clocks."""
+        """The same for figures of gates: without data, a blank sequence if gates see no input."""
         if example == 0 and self.without_data is not None and not sees_input(self.trained.model):
             self.shown_blank = True
             return blank(self.trained.task)
@@ -112,7 +116,7 @@ class Subject:
         return record(self.trained.model, batch.x, batch.lengths)
 
     def untrained(self) -> SequenceModel:
-        """The model as it was before its first update."""
+        """The model before the first optimizer step."""
         config, task = self.trained.config, self.trained.task
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.train.seed)
@@ -123,37 +127,39 @@ class Subject:
         """The layers that have gates."""
         layers = tuple(layer for layer in recording.layers if layer.granularity != "none")
         if not layers:
-            raise Unfit(f"{self.path} is a {self.kind}, which has no gates to look at")
+            raise NotApplicable(f"{self.path} is a {self.kind}, which has no gates")
         return layers
 
 
 def need_task(subjects: Sequence[Subject], *names: str) -> None:
-    """Refuse runs of other tasks."""
+    """Raise NotApplicable for runs of other tasks."""
     for subject in subjects:
         if subject.options["task.name"] not in names:
-            raise Unfit(
-                f"this figure is of {' or '.join(names)}, and {subject.path} was trained on "
+            raise NotApplicable(
+                f"this figure needs {' or '.join(names)}, but {subject.path} was trained on "
                 f"{subject.options['task.name']}"
             )
 
 
 def length_of(batch: Batch, example: int) -> int:
-    """Steps of one sequence, without padding."""
+    """Time steps of one sequence, without padding."""
     return batch.x.shape[1] if batch.lengths is None else int(batch.lengths.flatten()[example])
 
 
 def one_size(subjects: Sequence[Subject]) -> None:
-    """Refuse batches of several lengths."""
+    """Raise NotApplicable if sequences differ in length."""
     for subject in subjects:
         if subject.batch(1).lengths is not None:
-            raise Unfit(f"{subject.path} has sequences of unequal length; this figure needs one")
+            raise NotApplicable(
+                f"{subject.path} has sequences of unequal length; this figure needs equal ones"
+            )
 
 
 def name_all(subjects: Sequence[Subject], *but: str, seeds_together: bool = False) -> None:
-    """Label runs by what tells them apart: kind, options of the task, and no more than are needed.
+    """Label runs by kind, options of the task, and as few other options as distinguish them.
 
-    Options in ``but`` do not count, nor do seeds. Runs that differ in nothing else have their
-    folders' names beside; or, with ``seeds_together``, one label if no seed is there twice.
+    Options in ``but`` and seeds are ignored. Runs that are otherwise equal get the names of their
+    folders. With ``seeds_together`` they share one label if all seeds differ.
     """
     known = set.intersection(*(set(subject.options) for subject in subjects))
     different = [
@@ -176,15 +182,15 @@ def name_all(subjects: Sequence[Subject], *but: str, seeds_together: bool = Fals
 
 
 def groups(subjects: Sequence[Subject]) -> dict[str, list[Subject]]:
-    """Runs of one label together: seeds of the same thing."""
-    found: dict[str, list[Subject]] = {}
+    """Runs by label; runs of one label are seeds of the same configuration."""
+    by_label: dict[str, list[Subject]] = {}
     for subject in subjects:
-        found.setdefault(subject.label, []).append(subject)
-    return found
+        by_label.setdefault(subject.label, []).append(subject)
+    return by_label
 
 
 def _order(name: str) -> tuple[int, str]:
-    """What says most about a run comes first, and how it is computed last."""
+    """Sort key: the most informative options first, those of the computation last."""
     if name in ("gate.kind", "model.attention_every"):
         return 0, name
     if name in ("model.max_rate", "model.backend", "model.recompute"):
@@ -193,22 +199,22 @@ def _order(name: str) -> tuple[int, str]:
 
 
 def _label(subjects: Sequence[Subject], names: Sequence[str]) -> None:
-    """Kind and options; of kinds that are there once with one task, no more."""
+    """Label runs by kind and by those options that differ among runs of the same kind and task."""
     tasks = [name for name in names if name.startswith("task.")]
     for subject in subjects:
         rivals = [
             s for s in subjects
             if s.kind == subject.kind and all(s.options[n] == subject.options[n] for n in tasks)
         ]  # fmt: skip
-        told = [
-            _told(name, subject.options[name]) for name in names
+        words = [
+            _format_option(name, subject.options[name]) for name in names
             if name in tasks or len({repr(s.options[name]) for s in rivals}) > 1
         ]  # fmt: skip
-        subject.label = ", ".join((subject.kind, *filter(None, told)))
+        subject.label = ", ".join((subject.kind, *filter(None, words)))
 
 
-def _told(name: str, value: Any) -> str:
-    """An option and its value; nothing of one that is off, and of files their names."""
+def _format_option(name: str, value: Any) -> str:
+    """An option and its value; empty if it is off. Files are shortened to their names."""
     if value is None or value is False or value == "":
         return ""
     short = f"{value:g}" if isinstance(value, float) else str(value)
@@ -223,7 +229,7 @@ def _told(name: str, value: Any) -> str:
 
 
 def timed(call: Callable[[], Any]) -> float:
-    """Seconds that a call takes, the second time: the first of all takes longer."""
+    """Seconds of the second of two calls, because the first one is slower."""
     call()
     begin = time.perf_counter()
     call()

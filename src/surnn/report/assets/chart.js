@@ -1,13 +1,13 @@
-// Line and bar charts in SVG. Hovering or arrow keys tell values, dragging zooms.
+// Line and bar charts in SVG. Hovering and arrow keys show values, dragging zooms.
 
 const MARGIN = { left: 58, right: 14, top: 10, bottom: 34 };
 const PRINTED = { half: 340, whole: 700 };  // widths on paper, in pixels
 const DASHES = [null, "6 3", "2 3", "9 3 2 3"];
 
-/** What several charts of one x-axis share: its range, its unit, how much curves are smoothed. */
+/** State shared by charts with a common x-axis: range, label, number format, smoothing. */
 class View {
-  constructor(label, tell = told) {
-    Object.assign(this, { label, tell, range: null, smoothing: 0, charts: [] });
+  constructor(label, format = formatNumber) {
+    Object.assign(this, { label, format, range: null, smoothing: 0, charts: [] });
   }
 
   change(values) {
@@ -16,8 +16,8 @@ class View {
   }
 }
 
-/** Moving average of values, with weights that fall by `smoothing` a point. */
-function smoothed(values, smoothing) {
+/** Exponential moving average: weights fall by the factor `smoothing` from point to point. */
+function movingAverage(values, smoothing) {
   let sum = 0, weight = 0;
   return values.map((value) => {
     if (value === null) return null;
@@ -27,23 +27,23 @@ function smoothed(values, smoothing) {
   });
 }
 
-/** A bit of a curve's line, for legends. */
+/** A short piece of a curve's line, for legends. */
 function swatch({ colour, dash = 0 }) {
   return el("i", { class: "swatch", style: `border-top-color: var(--c${colour}); border-top-style: ${dash ? "dotted" : "solid"}` });
 }
 
-/** Everything that is drawn to measure, and so is drawn again for paper. */
-const drawn = [];
+/** Everything whose size depends on the page's width; redrawn on resizing and for printing. */
+const drawables = [];
 
 function widthOf(host) {
-  if (drawn.printing) return host.closest(".wide") ? PRINTED.whole : PRINTED.half;
+  if (drawables.printing) return host.closest(".wide") ? PRINTED.whole : PRINTED.half;
   return Math.max(240, Math.round(host.clientWidth));
 }
 
-/** What both kinds of chart do: a frame with axes, a tooltip, keys. */
+/** Base of line and bar charts: a frame with axes, a tooltip, keyboard control. */
 class Chart {
   constructor(host, label, height) {
-    drawn.push(this);
+    drawables.push(this);
     this.host = host;
     this.height = height;
     this.svg = el("svg", { class: "chart", role: "img", tabindex: 0, "aria-label": label });
@@ -59,7 +59,7 @@ class Chart {
     }).observe(host);
   }
 
-  /** Where the pointer is, in the chart's own units. */
+  /** The pointer's x position in the chart's own units. */
   place(event) {
     const box = this.svg.getBoundingClientRect();
     return (event.clientX - box.left) * this.width / box.width;
@@ -79,22 +79,22 @@ class Chart {
     this.svg.append(el("text", { x, y, "text-anchor": anchor, class: kind }, words));
   }
 
-  axisY(ticks, y, tell) {
+  axisY(ticks, y, format) {
     const { left, right } = this.inner;
     for (const value of ticks) {
       this.svg.append(el("line", { x1: left, x2: right, y1: y(value), y2: y(value), class: "grid" }));
-      this.text(left - 6, y(value) + 4, tell(value), "end");
+      this.text(left - 6, y(value) + 4, format(value), "end");
     }
   }
 
-  axisX(ticks, x, tell, label) {
+  axisX(ticks, x, format, label) {
     const { left, right, bottom } = this.inner;
     this.svg.append(el("line", { x1: left, x2: right, y1: bottom, y2: bottom, class: "axis" }));
     for (const value of ticks) {
       const at = x(value);
       const anchor = at > right - 20 ? "end" : "middle";
       this.svg.append(el("line", { x1: at, x2: at, y1: bottom, y2: bottom + 4, class: "axis" }));
-      this.text(anchor === "end" ? right + MARGIN.right : at, bottom + 16, tell(value), anchor);
+      this.text(anchor === "end" ? right + MARGIN.right : at, bottom + 16, format(value), anchor);
     }
     this.text((left + right) / 2, this.height - 4, label, "middle", "label");
   }
@@ -104,8 +104,8 @@ class Chart {
     this.tip.hidden = false;
     const scale = this.svg.getBoundingClientRect().width / this.width;
     const room = this.host.clientWidth - this.tip.offsetWidth;
-    const beside = at * scale + 12;
-    const place = beside <= room ? beside : at * scale - this.tip.offsetWidth - 12;
+    const right = at * scale + 12;
+    const place = right <= room ? right : at * scale - this.tip.offsetWidth - 12;
     this.tip.style.left = `${Math.max(0, Math.min(room, place))}px`;
   }
 
@@ -117,13 +117,13 @@ class Chart {
 
 /**
  * Curves over a common x. A series is {label, colour, dash, dots, bare, exact, x, y, means, constant}:
- * `bare` dots have no line between them; `exact` curves and dots are not smoothed; `means` ({x, y}) is
- * what smoothing starts from if points were left out; `constant` is a line across.
+ * `bare` dots have no line between them; `exact` curves and dots are not smoothed; if points were left
+ * out, smoothing uses `means` ({x, y}); `constant` is a horizontal line.
  */
 class LineChart extends Chart {
-  constructor(host, label, view, { tell = told, height = 240, label_y = "" } = {}) {
+  constructor(host, label, view, { format = formatNumber, height = 240, label_y = "" } = {}) {
     super(host, label, height);
-    Object.assign(this, { view, tell, series: [], hidden: new Set(), log: false, name: label_y });
+    Object.assign(this, { view, format, series: [], hidden: new Set(), log: false, name: label_y });
     view.charts.push(this);
     this.svg.addEventListener("pointerdown", (event) => this.grab(event));
     this.svg.addEventListener("dblclick", () => view.change({ range: null }));
@@ -147,7 +147,7 @@ class LineChart extends Chart {
     return whole[1] > whole[0] ? whole : [whole[0] - 1, whole[1] + 1];
   }
 
-  /** Lowest and highest value in sight. */
+  /** Lowest and highest visible value. */
   heights([from, to]) {
     let low = Infinity, high = -Infinity;
     const see = (value) => {
@@ -175,8 +175,8 @@ class LineChart extends Chart {
     this.toX = (value) => left + (value - range[0]) / (range[1] - range[0]) * (right - left);
     this.fromX = (at) => range[0] + (at - left) / (right - left) * (range[1] - range[0]);
     this.toY = (value) => bottom - (bend(value) - bend(low)) / (bend(high) - bend(low)) * (bottom - top);
-    this.axisY(this.log ? logTicks(low, high) : niceTicks(low, high, 5), this.toY, this.tell);
-    this.axisX(niceTicks(...range, this.width < 480 ? 4 : 7), this.toX, this.view.tell, this.view.label);
+    this.axisY(this.log ? logTicks(low, high) : niceTicks(low, high, 5), this.toY, this.format);
+    this.axisX(niceTicks(...range, this.width < 480 ? 4 : 7), this.toX, this.view.format, this.view.label);
     const area = el("svg", {
       x: left, y: 0, width: right - left, height: this.height,
       viewBox: `${left} 0 ${right - left} ${this.height}`, class: "area",
@@ -201,12 +201,12 @@ class LineChart extends Chart {
       d: this.path(x, y), style, class: kind, "stroke-dasharray": dash,
     }));
     const smooth = this.view.smoothing > 0 && !each.dots && !each.exact && each.x.length > 4;
-    // One point alone makes no line.
+    // A single point makes no line.
     const dotted = (each.dots || each.x.length === 1) && to - from < 150;
     if (!(dotted && each.bare)) draw(each.x.slice(from, to), each.y.slice(from, to), smooth ? "curve faint" : "curve");
     if (smooth) {
       const { x, y } = each.means ?? each;
-      draw(x, smoothed(y, this.view.smoothing), "curve");
+      draw(x, movingAverage(y, this.view.smoothing), "curve");
     }
     if (dotted) {
       for (let i = from; i < Math.min(to, each.x.length); i += 1) {
@@ -222,29 +222,29 @@ class LineChart extends Chart {
 
   path(x, y) {
     let pen = "M";
-    let found = "";
+    let commands = "";
     for (let i = 0; i < x.length; i += 1) {
       if (!this.drawable(y[i])) { pen = "M"; continue; }
-      found += `${pen}${this.toX(x[i]).toFixed(1)} ${this.toY(y[i]).toFixed(1)}`;
+      commands += `${pen}${this.toX(x[i]).toFixed(1)} ${this.toY(y[i]).toFixed(1)}`;
       pen = "L";
     }
-    return found;
+    return commands;
   }
 
-  /** Tell all curves' values at the logged place nearest to `at`. */
+  /** Show the values of all curves at the logged point nearest to `at`. */
   hover(at) {
     const curves = this.visible().filter((each) => !each.constant && each.x.length);
     if (!curves.length || !this.toX) return;
-    const wanted = this.fromX(Math.max(this.inner.left, Math.min(this.inner.right, at)));
-    const closest = curves.map((each) => ({ each, i: nearest(each.x, wanted) }));
-    const off = ({ each, i }) => Math.abs(each.x[i] - wanted);
+    const target = this.fromX(Math.max(this.inner.left, Math.min(this.inner.right, at)));
+    const closest = curves.map((each) => ({ each, i: nearest(each.x, target) }));
+    const off = ({ each, i }) => Math.abs(each.x[i] - target);
     const first = closest.reduce((a, b) => (off(b) < off(a) ? b : a));
     const here = first.each.x[first.i];
     this.at = here;
     this.mark?.remove();
     const x = this.toX(here);
     this.mark = el("g", { class: "mark" }, el("line", { x1: x, x2: x, y1: this.inner.top, y2: this.inner.bottom }));
-    const lines = [el("div", { class: "tip-x" }, `${this.view.label} ${this.view.tell(here)}`)];
+    const lines = [el("div", { class: "tip-x" }, `${this.view.label} ${this.view.format(here)}`)];
     for (const { each, i } of closest) {
       const value = each.y[i];
       if (this.drawable(value)) {
@@ -252,11 +252,11 @@ class LineChart extends Chart {
           cx: this.toX(each.x[i]), cy: this.toY(value), r: 3.5, style: `--stroke: var(--c${each.colour})`,
         }));
       }
-      const elsewhere = each.x[i] === here ? "" : ` (at ${this.view.tell(each.x[i])})`;
+      const elsewhere = each.x[i] === here ? "" : ` (at ${this.view.format(each.x[i])})`;
       lines.push(el("div", { class: "tip-row" },
         swatch(each),
         el("span", {}, `${each.name ?? each.label}${elsewhere}`),
-        el("b", {}, value === null ? "not finite" : this.tell(value))));
+        el("b", {}, value === null ? "not finite" : this.format(value))));
     }
     this.svg.append(this.mark);
     this.showTip(x, lines.slice(0, 14));
@@ -314,9 +314,9 @@ class LineChart extends Chart {
 
 /** Bars with names; a bar is {name, value, note}. */
 class BarChart extends Chart {
-  constructor(host, label, { label_x, tell = told, height = 200 }) {
+  constructor(host, label, { label_x, format = formatNumber, height = 200 }) {
     super(host, label, height);
-    Object.assign(this, { bars: [], label: label_x, tell, at: -1 });
+    Object.assign(this, { bars: [], label: label_x, format, at: -1 });
   }
 
   show(bars) {
@@ -331,7 +331,7 @@ class BarChart extends Chart {
     const wide = (right - left) / Math.max(1, this.bars.length);
     const y = (value) => bottom - value / high * (bottom - top);
     this.middle = (i) => left + (i + 0.5) * wide;
-    this.axisY(niceTicks(0, high, 4), y, this.tell);
+    this.axisY(niceTicks(0, high, 4), y, this.format);
     const gap = wide > 4 ? 1 : 0;
     this.bars.forEach((bar, i) => this.svg.append(el("rect", {
       x: left + i * wide + gap / 2, width: Math.max(0.5, wide - gap),
@@ -356,7 +356,7 @@ class BarChart extends Chart {
     this.mark = el("g", { class: "mark" }, el("line", { x1: x, x2: x, y1: this.inner.top, y2: this.inner.bottom }));
     this.svg.append(this.mark);
     const bar = this.bars[this.at];
-    this.showTip(x, [el("div", { class: "tip-x" }, bar.note), el("b", {}, this.tell(bar.value))]);
+    this.showTip(x, [el("div", { class: "tip-x" }, bar.note), el("b", {}, this.format(bar.value))]);
   }
 
   key(event) {

@@ -1,9 +1,9 @@
-// Learning curves: which chart holds which curves of which runs.
+// Learning curves: which chart shows which curves of which runs.
 
 const TITLES = {
   loss: "Loss", learning_rate: "Learning rate", gradient_norm: "Gradient norm",
   "update rate": "Update rate", "update rate by kind of token": "Update rate by kind of token",
-  "updates per second": "Updates per second",
+  "steps per second": "Steps per second",
 };
 const SHARES = ["update rate", "update rate by kind of token"];
 const SPLITS = { train: "training", valid: "validation" };
@@ -12,17 +12,17 @@ function title(chart) {
   return TITLES[chart] ?? chart[0].toUpperCase() + chart.slice(1).replaceAll("_", " ");
 }
 
-/** Names of the charts, the most telling first. */
+/** Names of the charts, the most important first. */
 function chartNames(runs) {
   const known = new Set(runs.flatMap((run) => run.curves.map((curve) => curve.chart)));
   const metrics = runs.map((run) => run.metric?.name);
   const first = ["loss", ...metrics, "update rate", "update rate by kind of token"];
-  const last = ["learning_rate", "gradient_norm", "updates per second"];
+  const last = ["learning_rate", "gradient_norm", "steps per second"];
   const rest = [...known].filter((name) => !first.includes(name) && !last.includes(name));
   return [...new Set([...first, ...rest, ...last])].filter((name) => known.has(name));
 }
 
-/** From updates to seconds, between what was logged. */
+/** Seconds of training at an optimizer step, interpolated between logged points. */
 function secondsAt(run, step) {
   const [steps, seconds] = run.clock;
   if (!steps.length) return null;
@@ -39,7 +39,7 @@ function along(run, steps, axis) {
 
 const unique = (list) => [...new Set(list)];
 
-/** One chart with its choices, legend and numbers. */
+/** One chart with its selectors, legend and numbers. */
 class CurvePanel {
   constructor(host, runs, name, view) {
     Object.assign(this, { runs, name, view, group: 0, part: 0 });
@@ -47,18 +47,18 @@ class CurvePanel {
       .filter((curve) => curve.chart === name).map((curve) => ({ run, index, curve })));
     this.groups = unique(this.all.map(({ curve }) => curve.group));
     this.parts = unique(this.all.map(({ curve }) => curve.part));
-    const tell = SHARES.includes(name) ? percent : told;
+    const format = SHARES.includes(name) ? percent : formatNumber;
     this.legend = el("div", { class: "legend" });
     const box = el("div");
     const panel = el("figure", { class: "panel", "data-chart": name },
       el("figcaption", {}, el("h3", {}, title(name)), el("div", { class: "choices" },
-        chooser("Of", this.groups, (index) => this.choose({ group: index })),
-        runs.length > 1 ? chooser(this.groups.length > 1 ? "at" : "Of", this.parts, (index) => this.choose({ part: index })) : null,
+        chooser("Layer", this.groups, (index) => this.choose({ group: index })),
+        runs.length > 1 ? chooser(this.groups.length > 1 ? "Token" : "Layer", this.parts, (index) => this.choose({ part: index })) : null,
         tick("log", (on) => { this.chart.log = on; this.chart.draw(); }),
         copyButton(title(name), () => this.numbers()))),
       this.legend, box);
     host.append(panel);
-    this.chart = new LineChart(box, `${title(name)} against ${view.label}; arrow keys tell values`, view, { tell });
+    this.chart = new LineChart(box, `${title(name)} against ${view.label}; arrow keys show values`, view, { format });
     this.update();
   }
 
@@ -67,8 +67,8 @@ class CurvePanel {
     this.update();
   }
 
-  /** Colours tell runs apart if there are several, otherwise layers or kinds of token. */
-  chosen() {
+  /** The selected curves. Colours distinguish runs if there are several, otherwise layers or kinds of token. */
+  selection() {
     const several = this.runs.length > 1;
     return this.all.filter(({ curve }) => curve.group === this.groups[this.group]
       && (!several || curve.part === this.parts[this.part]));
@@ -78,7 +78,7 @@ class CurvePanel {
     const several = this.runs.length > 1;
     const labels = several ? this.runs.map((run) => run.name) : this.parts;
     const splits = unique(this.all.map(({ curve }) => curve.split));
-    const series = this.chosen().map(({ run, index, curve }) => {
+    const series = this.selection().map(({ run, index, curve }) => {
       const place = several ? index : this.parts.indexOf(curve.part);
       const bySplit = !several && this.parts.length === 1 && splits.length > 1;
       const split = splits.length > 1 ? SPLITS[curve.split] : "";
@@ -98,15 +98,15 @@ class CurvePanel {
     this.chart.show(series);
   }
 
-  /** Lines across: chance, and the paper's number. */
+  /** Horizontal lines: chance, and the paper's number. */
   constants() {
-    const mine = this.runs.map((run) => run.metric).filter((metric) => metric?.name === this.name);
-    const found = new Map();
-    for (const metric of mine) {
-      if (typeof metric.chance === "number") found.set(`chance ${told(metric.chance)}`, metric.chance);
-      if (metric.paper) found.set(`paper ${told(metric.paper.value)}`, metric.paper.value);
+    const metrics = this.runs.map((run) => run.metric).filter((metric) => metric?.name === this.name);
+    const lines = new Map();
+    for (const metric of metrics) {
+      if (typeof metric.chance === "number") lines.set(`chance ${formatNumber(metric.chance)}`, metric.chance);
+      if (metric.paper) lines.set(`paper ${formatNumber(metric.paper.value)}`, metric.paper.value);
     }
-    return [...found].map(([label, y]) => ({ label, y, constant: true, colour: 0 }));
+    return [...lines].map(([label, y]) => ({ label, y, constant: true, colour: 0 }));
   }
 
   drawLegend(series, splits) {
@@ -130,10 +130,10 @@ class CurvePanel {
       ...(both ? [el("span", { class: "hint" }, "dots: validation")] : []));
   }
 
-  /** What is shown, as CSV. */
+  /** The curves shown, as CSV. */
   numbers() {
-    const rows = [["run", "split", "group", "part", "update", this.name]];
-    for (const { run, curve } of this.chosen()) {
+    const rows = [["run", "split", "group", "part", "step", this.name]];
+    for (const { run, curve } of this.selection()) {
       curve.points[0].forEach((step, i) => rows.push(
         [run.name, SPLITS[curve.split], curve.group, curve.part, step, curve.points[1][i]]));
     }
@@ -143,15 +143,15 @@ class CurvePanel {
 
 /** The section of learning curves. */
 function curvesSection(runs) {
-  const view = new View("update");
-  view.axis = "update";
+  const view = new View("step");
+  view.axis = "step";
   const panels = [];
   const grid = el("div", { class: "grid-of-charts" });
   const axis = (index) => {
     const longest = Math.max(...runs.map((run) => run.seconds ?? 0));
     const [unit, name] = longest > 7200 ? [3600, "h"] : longest > 180 ? [60, "min"] : [1, "s"];
-    Object.assign(view, index ? { axis: "time", label: `time (${name})`, tell: (s) => told(s / unit) }
-      : { axis: "update", label: "update", tell: told }, { range: null });
+    Object.assign(view, index ? { axis: "time", label: `time (${name})`, format: (s) => formatNumber(s / unit) }
+      : { axis: "step", label: "step", format: formatNumber }, { range: null });
     for (const panel of panels) panel.update();
   };
   const long = runs.flatMap((run) => run.curves).filter((curve) => curve.means);
@@ -164,17 +164,17 @@ function curvesSection(runs) {
   };
   smooth();
   const tools = el("div", { class: "toolbar" },
-    chooser("Against", ["updates", "time"], axis),
+    chooser("x-axis", ["steps", "time"], axis),
     el("label", { class: "choice" }, "Smoothing of training ", slider, " ", shown),
     el("button", { type: "button", class: "small", onclick: () => view.change({ range: null }) }, "Whole range"));
   const thinned = long.length
-    ? el("p", { class: "hint", id: "thinned" }, `Long curves are shown by fewer points than were logged (up to ${
-      told(Math.max(...long.map((curve) => curve.logged)))}): of each stretch its lowest and its highest, so that `
-      + "every peak is there and every point was logged. Smoothing goes by the means of the stretches.")
+    ? el("p", { class: "hint", id: "thinned" }, `Long curves show fewer points than were logged (up to ${
+      formatNumber(Math.max(...long.map((curve) => curve.logged)))}): the lowest and the highest of `
+      + "each stretch, so that no peak is lost and every point shown was logged. Smoothing uses the means of the stretches.")
     : null;
   const section = el("section", { id: "curves" }, el("h2", {}, "Learning curves"), tools,
-    el("p", { class: "hint screen-only" }, "Point at a curve for its values; drag to zoom all charts, double-click to see "
-      + "everything again. With the keyboard: arrows, + and \u2212, Escape."), thinned, grid);
+    el("p", { class: "hint screen-only" }, "Point at a curve to see its values; drag to zoom all charts, double-click to see "
+      + "the whole range. Keyboard: arrows, + and \u2212, Escape."), thinned, grid);
   section.start = () => {
     for (const name of chartNames(runs)) panels.push(new CurvePanel(grid, runs, name, view));
     if (!panels.length) grid.append(el("p", { class: "note" }, "Nothing has been logged yet."));

@@ -1,13 +1,13 @@
-// Gate pictures: what opened when, rates of gates, intervals between updates.
+// Gate pictures: gates over time, rate of each gate, intervals between updates.
 
 const INK = [58, 134, 200];  // readable on white and on black
-const ON_PAPER = "#444";  // of lines and names
+const PRINT_COLOUR = "#444";  // lines and labels
 const BINARY = {
-  over: "Share of open gates", each: "Each gate, filled where it is open", rates: "Rate of each gate", tell: percent,
+  over: "Share of open gates", each: "Each gate, filled where it is open", rates: "Rate of each gate", format: percent,
 };
 const SOFT = {
-  over: "How far gates are open, on average", each: "Each gate, the fuller the further it is open",
-  rates: "How far each gate is open, on average", tell: told,
+  over: "How far gates are open, on average", each: "Each gate, darker where it is further open",
+  rates: "How far each gate is open, on average", format: formatNumber,
 };
 
 /** The grey values of an embedded picture, row by row. */
@@ -21,8 +21,8 @@ async function greys({ png, rows, columns }) {
   return context.getImageData(0, 0, columns, rows).data.filter((_, i) => i % 4 === 0);
 }
 
-/** A canvas of that size whose ink is as dense as the values, which go from 0 to 255. */
-function inked(values, rows, columns) {
+/** A canvas of that size; values from 0 to 255 are the opacity of its pixels. */
+function inkCanvas(values, rows, columns) {
   const canvas = el("canvas", { width: columns, height: rows });
   const pixels = new ImageData(columns, rows);
   values.forEach((value, i) => pixels.data.set([...INK, value], 4 * i));
@@ -32,11 +32,11 @@ function inked(values, rows, columns) {
 
 /** A picture over time, aligned with the line chart above it. */
 class Raster {
-  constructor(host, view, label, said) {
-    Object.assign(this, { host, view, said, picture: null, cell: null });
+  constructor(host, view, label, status) {
+    Object.assign(this, { host, view, status, picture: null, cell: null });
     this.canvas = el("canvas", { class: "raster", role: "img", tabindex: 0, "aria-label": label });
     host.append(this.canvas);
-    drawn.push(this);
+    drawables.push(this);
     view.charts.push(this);
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
     this.canvas.addEventListener("pointerleave", () => this.point(null));
@@ -46,9 +46,9 @@ class Raster {
     new ResizeObserver(() => this.draw()).observe(host);
   }
 
-  /** `picture`: {values, rows, columns, wide, steps, height, tell(row, column), names(row)}. */
+  /** `picture`: {values, rows, columns, wide, steps, height, describe(row, column), names(row)}. */
   show(picture) {
-    Object.assign(this, { picture, cell: null, image: inked(picture.values, picture.rows, picture.columns) });
+    Object.assign(this, { picture, cell: null, image: inkCanvas(picture.values, picture.rows, picture.columns) });
     this.draw();
   }
 
@@ -69,14 +69,14 @@ class Raster {
     const pen = this.canvas.getContext("2d");
     pen.scale(scale, scale);
     const [from, to] = this.range();
-    // The last column may stand for fewer steps than the others.
+    // The last column may cover fewer time steps than the others.
     const until = Math.min(to - 0.5, steps) / wide, since = (from - 0.5) / wide;
     const across = (until - since) * wide / (to - from) * this.inner;
     pen.imageSmoothingEnabled = columns * (to - from) / steps > this.inner * scale || rows > height * scale;
     pen.imageSmoothingQuality = "high";
     pen.drawImage(this.image, since, 0, Math.min(until, columns) - since, rows, this.left, 0, across, height);
     const style = getComputedStyle(this.canvas);
-    const colour = (name) => (drawn.printing ? ON_PAPER : style.getPropertyValue(name));
+    const colour = (name) => (drawables.printing ? PRINT_COLOUR : style.getPropertyValue(name));
     pen.strokeStyle = colour("--line");
     pen.strokeRect(this.left - 0.5, 0.5, this.inner + 1, height - 1);
     this.drawNames(pen, colour);
@@ -110,7 +110,7 @@ class Raster {
   point(cell) {
     this.cell = cell;
     this.draw();
-    if (cell) this.said.textContent = this.picture.tell(cell.row, cell.column);
+    if (cell) this.status.textContent = this.picture.describe(cell.row, cell.column);
   }
 
   hover(event) {
@@ -137,36 +137,36 @@ class Raster {
   }
 }
 
-/** Values of a sequence, put back where they are in the image. */
+/** Values of a sequence at their pixels in the image. */
 class PixelMap {
   constructor(host) {
     this.canvas = el("canvas", { class: "pixels", role: "img" });
-    this.said = el("div", { class: "hint" });
-    host.append(el("figure", { class: "map" }, this.canvas, this.said));
+    this.status = el("div", { class: "hint" });
+    host.append(el("figure", { class: "map" }, this.canvas, this.status));
     this.canvas.addEventListener("pointermove", (event) => this.hover(event));
-    this.canvas.addEventListener("pointerleave", () => { this.said.textContent = this.caption; });
+    this.canvas.addEventListener("pointerleave", () => { this.status.textContent = this.caption; });
   }
 
-  show(values, order, side, tell, caption) {
-    Object.assign(this, { side, tell, caption, values, stepOf: [] });
+  show(values, order, side, format, caption) {
+    Object.assign(this, { side, format, caption, values, stepOf: [] });
     this.canvas.setAttribute("aria-label", caption);
-    this.said.textContent = caption;
+    this.status.textContent = caption;
     const top = Math.max(...values, 1e-9);
     const pixels = new Uint8ClampedArray(side * side);
     order.forEach((pixel, step) => { pixels[pixel] = 255 * values[step] / top; this.stepOf[pixel] = step; });
     this.canvas.width = this.canvas.height = side;
-    this.canvas.getContext("2d").drawImage(inked(pixels, side, side), 0, 0);
+    this.canvas.getContext("2d").drawImage(inkCanvas(pixels, side, side), 0, 0);
   }
 
   hover(event) {
     const size = this.canvas.getBoundingClientRect().width / this.side;
     const [row, column] = [event.offsetY, event.offsetX].map((at) => Math.min(this.side - 1, Math.floor(at / size)));
     const step = this.stepOf[row * this.side + column];
-    this.said.textContent = `row ${row + 1}, column ${column + 1}, step ${step + 1}: ${this.tell(this.values[step])}`;
+    this.status.textContent = `row ${row + 1}, column ${column + 1}, time step ${step + 1}: ${this.format(this.values[step])}`;
   }
 }
 
-/** The section about gates of all runs that have some. */
+/** The section about gates, for all runs that have gates. */
 class GateSection {
   constructor(runs) {
     this.runs = runs.filter((run) => run.gates && !run.gates.missing);
@@ -183,31 +183,31 @@ class GateSection {
     this.tools = el("div", { class: "toolbar" });
     this.about = el("p", { class: "hint" });
     this.numbers = el("dl", { class: "numbers" });
-    this.view = new View("step");
+    this.view = new View("time step");
     const over = el("div"), raster = el("div"), input = el("div");
-    this.said = el("p", { class: "readout", role: "status" });
+    this.status = el("p", { class: "pointer-text", role: "status" });
     const rates = el("div"), between = el("div");
     this.maps = el("div", { class: "maps" });
     this.section.append(this.tools, this.about, this.numbers,
       el("figure", { class: "panel wide", id: "raster" },
-        el("figcaption", {}, el("h3", {}, "What opened when"), el("div", { class: "choices" },
+        el("figcaption", {}, el("h3", {}, "Gates over time"), el("div", { class: "choices" },
           copyButton("open gates over time", () => this.overTime()),
           el("button", { type: "button", class: "small", onclick: () => this.view.change({ range: null }) }, "Whole range"))),
         this.overTitle = el("div", { class: "hint" }), over,
         this.rasterTitle = el("div", { class: "hint" }), raster, this.inputTitle = el("div", { class: "hint" }), input,
-        this.said),
+        this.status),
       el("div", { class: "grid-of-charts" },
         el("figure", { class: "panel" }, el("figcaption", {}, this.ratesTitle = el("h3"),
           copyButton("rates of gates", () => csv([["gate", "update rate"], ...this.current().rates.map((r, i) => [i, r])]))), rates),
-        this.betweenPanel = el("figure", { class: "panel" }, el("figcaption", {}, el("h3", {}, "Steps between updates"),
+        this.betweenPanel = el("figure", { class: "panel" }, el("figcaption", {}, el("h3", {}, "Time steps between updates"),
           copyButton("intervals", () => csv([["from", "to", "count"],
             ...this.current().intervals.bins.map((bin, i) => [...bin, this.current().intervals.counts[i]])]))), between),
         this.mapsPanel = el("figure", { class: "panel" }, el("figcaption", {}, el("h3", {}, "In the image")), this.maps)));
-    this.mean = new LineChart(over, "Mean of the gates over time", this.view, { tell: percent, height: 150 });
-    this.raster = new Raster(raster, this.view, "Gates over time; arrow keys tell values", this.said);
-    this.input = new Raster(input, this.view, "The input over time", this.said);
-    this.rates = new BarChart(rates, "Mean of each gate", { label_x: "gate", tell: percent });
-    this.between = new BarChart(between, "Intervals between updates", { label_x: "steps from one update to the next" });
+    this.mean = new LineChart(over, "Mean of the gates over time", this.view, { format: percent, height: 150 });
+    this.raster = new Raster(raster, this.view, "Gates over time; arrow keys show values", this.status);
+    this.input = new Raster(input, this.view, "The input over time", this.status);
+    this.rates = new BarChart(rates, "Mean of each gate", { label_x: "gate", format: percent });
+    this.between = new BarChart(between, "Intervals between updates", { label_x: "time steps from one update to the next" });
     this.gateMap = new PixelMap(this.maps);
     this.inputMap = new PixelMap(this.maps);
     this.choose({});
@@ -232,7 +232,7 @@ class GateSection {
     const tools = [
       chooser("Run", this.runs.map((run) => run.name), (run) => this.choose({ run })),
       chooser("Layer", gates.layers.map((layer) => layer.name), (layer) => this.choose({ layer })),
-      chooser("Sequence", gates.lengths.map((_, i) => `${i + 1} of validation`), (sequence) => this.choose({ sequence })),
+      chooser("Sequence", gates.lengths.map((_, i) => `${i + 1} (validation)`), (sequence) => this.choose({ sequence })),
     ].filter(Boolean);
     [this.run, this.layer, this.sequence].filter((_, i) => [this.runs, gates.layers, gates.lengths][i].length > 1)
       .forEach((index, i) => { tools[i].querySelector("select").selectedIndex = index; });
@@ -247,8 +247,8 @@ class GateSection {
     this.overTitle.textContent = words.over;
     this.rasterTitle.textContent = words.each;
     this.ratesTitle.textContent = words.rates;
-    this.mean.tell = this.rates.tell = words.tell;
-    this.said.textContent = "Point at a gate, or go there with arrow keys, to see which it is and when.";
+    this.mean.format = this.rates.format = words.format;
+    this.status.textContent = "Point at a gate, or move with the arrow keys, to see its number and time step.";
     this.mean.extent = () => [0.5, steps + 0.5];
     const wide = raster.steps_per_column;
     this.mean.show([{
@@ -260,15 +260,15 @@ class GateSection {
     const { bins, counts } = layer.intervals;
     this.betweenPanel.hidden = layer.soft;
     this.between.show(bins.map(([a, b], i) => ({
-      name: String(a), value: counts[i], note: a === b ? `${a} step${a > 1 ? "s" : ""}` : `${a} to ${b} steps`,
+      name: String(a), value: counts[i], note: a === b ? `${a} time step${a > 1 ? "s" : ""}` : `${a} to ${b} time steps`,
     })));
     const [values, seen] = await Promise.all([greys(raster), input && greys(input)]);
-    if (layer !== this.current()) return;  // another was chosen in the meantime
+    if (layer !== this.current()) return;  // another layer was chosen in the meantime
     const names = (row) => String(row * raster.gates_per_row);
     this.raster.show({
       values, steps, wide, rows: raster.rows, columns: raster.columns, names,
       height: Math.max(80, Math.min(340, raster.rows * 14)),
-      tell: (row, column) => this.tellGate(layer, raster, values, row, column, input, seen, gates),
+      describe: (row, column) => this.gateText(layer, raster, values, row, column, input, seen, gates),
     });
     this.input.host.hidden = !input;
     this.inputTitle.textContent = input ? "The input" : "";
@@ -276,7 +276,7 @@ class GateSection {
       this.input.show({
         values: seen, steps, wide: input.steps_per_column, rows: input.rows, columns: input.columns,
         names: (row) => (input.rows > 1 ? String(row) : ""), height: Math.max(24, Math.min(120, input.rows * 12)),
-        tell: (row, column) => `step ${column * input.steps_per_column + 1}${this.tellInput(input, seen, row, column, gates)}`,
+        describe: (row, column) => `time step ${column * input.steps_per_column + 1}${this.inputText(input, seen, row, column, gates)}`,
       });
     }
     this.drawMaps(gates, raster, input, seen, words);
@@ -285,27 +285,27 @@ class GateSection {
   drawMaps(gates, raster, input, seen, words) {
     this.mapsPanel.hidden = !gates.order || raster.steps_per_column > 1;
     if (this.mapsPanel.hidden) return;
-    this.gateMap.show(raster.mean, gates.order, gates.side, words.tell, words.over.toLowerCase());
+    this.gateMap.show(raster.mean, gates.order, gates.side, words.format, words.over.toLowerCase());
     this.inputMap.canvas.parentElement.hidden = !input;
     if (input) {
       const values = Array.from(seen.slice(0, input.columns), (v) => v / 255 * (input.high - input.low));
-      this.inputMap.show(values, gates.order, gates.side, (value) => told(Number((value + input.low).toPrecision(3))), "the input");
+      this.inputMap.show(values, gates.order, gates.side, (value) => formatNumber(Number((value + input.low).toPrecision(3))), "the input");
     }
   }
 
   describe(run, layer) {
     const { gates } = run;
     const what = gates.sees_input
-      ? `These gates see the input: each sequence has its own updates. Rates and intervals are over ${gates.sequences} sequences of the validation set.`
-      : "These gates go by the clock: every sequence has the same updates.";
-    const soft = layer.soft ? " They are soft: each lets through a share of the update." : "";
-    this.about.textContent = `${what}${soft} Weights of update ${told(gates.checkpoint_step)}.`;
+      ? `These gates depend on the input: each sequence has its own updates. Rates and intervals are over ${gates.sequences} sequences of the validation set.`
+      : "These gates depend on time alone: every sequence has the same updates.";
+    const soft = layer.soft ? " They are soft: each applies a share of the update." : "";
+    this.about.textContent = `${what}${soft} Weights from step ${formatNumber(gates.checkpoint_step)}.`;
     const never = layer.rates.filter((rate) => rate === 0).length;
     const always = layer.rates.filter((rate) => rate === 1).length;
     const facts = {
-      "update rate": rateTold(layer.rate, layer.soft), gates: told(layer.rates.length), units: told(layer.units),
-      "never open": told(never), "always open": told(always),
-      "median interval": layer.soft ? "\u2013" : told(layer.intervals.median), "longest interval": told(layer.intervals.longest),
+      "update rate": formatRate(layer.rate, layer.soft), gates: formatNumber(layer.rates.length), units: formatNumber(layer.units),
+      "never open": formatNumber(never), "always open": formatNumber(always),
+      "median interval": layer.soft ? "\u2013" : formatNumber(layer.intervals.median), "longest interval": formatNumber(layer.intervals.longest),
     };
     this.numbers.replaceChildren(...Object.entries(facts).map(([name, value]) =>
       el("div", {}, el("dt", {}, name), el("dd", {}, value))));
@@ -318,28 +318,28 @@ class GateSection {
     return `gate ${first} (${units})`;
   }
 
-  tellGate(layer, raster, values, row, column, input, seen, gates) {
+  gateText(layer, raster, values, row, column, input, seen, gates) {
     const wide = raster.steps_per_column, tall = raster.gates_per_row;
     const first = row * tall, count = Math.min(tall, layer.rates.length - first);
     const value = values[row * raster.columns + column] / 255;
     const exact = wide === 1 && tall === 1 && !layer.soft;
     const some = layer.soft ? `open by ${value.toFixed(2)}` : `${percent(value)} open`;
     const state = exact ? (value ? "open" : "closed") : some;
-    const steps = wide === 1 ? `step ${column + 1}` : `steps ${column * wide + 1} to ${(column + 1) * wide}`;
+    const steps = wide === 1 ? `time step ${column + 1}` : `time steps ${column * wide + 1} to ${(column + 1) * wide}`;
     const what = input && input.steps_per_column === wide && input.rows === 1
-      ? this.tellInput(input, seen, 0, column, gates) : this.tellKind(input, column * wide, gates);
+      ? this.inputText(input, seen, 0, column, gates) : this.kindText(input, column * wide, gates);
     return `${layer.name}, ${this.gateName(layer, first, count)}, ${steps}: ${state}${what}`;
   }
 
-  tellInput(input, seen, row, column, gates) {
+  inputText(input, seen, row, column, gates) {
     const share = seen[row * input.columns + column] / 255;
     const value = input.low + share * (input.high - input.low);
-    const named = input.tokens ? `token ${Math.round(value)}` : `input ${told(Number(value.toPrecision(3)))}`;
+    const named = input.tokens ? `token ${Math.round(value)}` : `input ${formatNumber(Number(value.toPrecision(3)))}`;
     const feature = input.rows > 1 ? `feature ${row}, ` : "";
-    return `, ${feature}${named}${this.tellKind(input, column * input.steps_per_column, gates)}`;
+    return `, ${feature}${named}${this.kindText(input, column * input.steps_per_column, gates)}`;
   }
 
-  tellKind(input, step, gates) {
+  kindText(input, step, gates) {
     if (!input?.kinds) return "";
     const [, kind] = input.kinds.findLast(([begin]) => begin <= step);
     return kind in gates.kinds ? `, ${gates.kinds[kind]}` : "";
@@ -347,6 +347,6 @@ class GateSection {
 
   overTime() {
     const raster = this.current().rasters[this.sequence], wide = raster.steps_per_column;
-    return csv([["first step", "share of open gates"], ...raster.mean.map((v, i) => [i * wide + 1, v])]);
+    return csv([["first time step", "share of open gates"], ...raster.mean.map((v, i) => [i * wide + 1, v])]);
   }
 }

@@ -1,13 +1,13 @@
-// Puts the sections together.
+// Assembles the sections.
 
 const THEMES = ["system", "light", "dark"];
 
-/** The page's colours: the system's, or those that were chosen here before. */
+/** The page's colours: the system's, or the ones chosen on an earlier visit. */
 function themes(button, redraw) {
   const system = matchMedia("(prefers-color-scheme: dark)");
-  const kept = "surnn-theme";
+  const storageKey = "surnn-theme";
   let theme = "system";
-  try { theme = localStorage.getItem(kept) ?? theme; } catch { /* not allowed for pages from disk, in some browsers */ }
+  try { theme = localStorage.getItem(storageKey) ?? theme; } catch { /* some browsers forbid it for pages from disk */ }
   const apply = () => {
     const dark = theme === "dark" || (theme === "system" && system.matches);
     document.documentElement.dataset.theme = dark ? "dark" : "light";
@@ -16,7 +16,7 @@ function themes(button, redraw) {
   };
   button.addEventListener("click", () => {
     theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
-    try { localStorage.setItem(kept, theme); } catch { /* the same */ }
+    try { localStorage.setItem(storageKey, theme); } catch { /* the same */ }
     apply();
   });
   system.addEventListener("change", apply);
@@ -44,9 +44,9 @@ function start() {
   document.getElementById("main").append(...sections);
   document.getElementById("contents").append(...sections.map((section) =>
     el("a", { href: `#${section.id}` }, section.querySelector("h2").textContent)));
-  for (const section of sections) section.start?.();  // charts need to know how wide they are
-  const redraw = () => { for (const each of drawn) each.draw(); };
-  const print = (printing) => { drawn.printing = printing; redraw(); };
+  for (const section of sections) section.start?.();  // charts need their width
+  const redraw = () => { for (const each of drawables) each.draw(); };
+  const print = (printing) => { drawables.printing = printing; redraw(); };
   window.addEventListener("resize", redraw);
   window.addEventListener("beforeprint", () => print(true));
   window.addEventListener("afterprint", () => print(false));

@@ -5,26 +5,26 @@ function table(head, rows, name) {
   const cell = (value, first) => {
     const { text, note, mark, title } = value !== null && typeof value === "object" ? value : { text: value };
     return el(first ? "th" : "td", { class: mark, title, scope: first ? "row" : null },
-      el("span", {}, told(text)), note ? el("small", {}, note) : null);
+      el("span", {}, formatNumber(text)), note ? el("small", {}, note) : null);
   };
-  const made = el("table", {}, el("caption", { class: "unseen" }, name),
-    el("thead", {}, el("tr", {}, head.map((each) => el("th", { scope: "col" }, told(each))))),
+  const element = el("table", {}, el("caption", { class: "unseen" }, name),
+    el("thead", {}, el("tr", {}, head.map((each) => el("th", { scope: "col" }, formatNumber(each))))),
     el("tbody", {}, rows.map((row) => el("tr", {}, row.map((each, i) => cell(each, i === 0))))));
-  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, made);
+  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, element);
 }
 
 function statusOf(run) {
   const steps = run.config["train.steps"];
-  const at = (step) => (step >= steps ? `${told(step)} updates` : `update ${told(step)} of ${told(steps)}`);
+  const at = (step) => (step >= steps ? `${formatNumber(step)} steps` : `step ${formatNumber(step)} of ${formatNumber(steps)}`);
   if (!run.status) return [at(run.step), ""];
   const { status, step, why } = run.status;
   return [status, `${at(step)}; ${why}`];
 }
 
-/** The metric on the test set: of the evaluation made last, with the task as it was trained. */
-function tested(run) {
-  const plainly = run.evaluations.filter((each) => each.split === "test" && !Object.keys(each.overrides ?? {}).length);
-  return plainly.at(-1)?.metrics?.[run.metric?.name] ?? null;
+/** The metric of the last evaluation on the test set with the task's options as in training. */
+function testMetric(run) {
+  const asTrained = run.evaluations.filter((each) => each.split === "test" && !Object.keys(each.overrides ?? {}).length);
+  return asTrained.at(-1)?.metrics?.[run.metric?.name] ?? null;
 }
 
 function rateOf(run) {
@@ -35,7 +35,7 @@ function rateOf(run) {
 function rateWords(run) {
   if (!run.update_rate) return ["no gates", ""];
   const layers = run.update_rate.map((mean, i) => (run.soft?.[i] ? `by ${mean.toFixed(2)}` : percent(mean)));
-  return [rateTold(rateOf(run), isSoft(run)), layers.length > 1 ? `layers: ${layers.join(", ")}` : ""];
+  return [formatRate(rateOf(run), isSoft(run)), layers.length > 1 ? `layers: ${layers.join(", ")}` : ""];
 }
 
 function isSoft(run) {
@@ -45,15 +45,15 @@ function isSoft(run) {
 function paperWords(run) {
   const paper = run.metric?.paper;
   if (!paper) return ["\u2013", ""];
-  const other = paper.other.length ? `; training differs in ${paper.other.join(", ")}` : "";
-  return [told(paper.value), `${paper.called}, ${paper.where}; recipe ${paper.recipe}${other}`];
+  const other = paper.differences.length ? `; training differs in ${paper.differences.join(", ")}` : "";
+  return [formatNumber(paper.value), `${paper.paper_name}, ${paper.paper_table}; recipe ${paper.recipe}${other}`];
 }
 
 function paperTask(run) {
   const numbers = Object.entries(run.metric?.paper_of_task ?? {});
   if (!numbers.length) return null;
   return `The paper's ${run.metric.name} on ${run.task}, at its own sizes: ${
-    numbers.map(([who, value]) => `${who}: ${told(value)}`).join("; ")}.`;
+    numbers.map(([who, value]) => `${who}: ${formatNumber(value)}`).join("; ")}.`;
 }
 
 function hardware(run) {
@@ -69,22 +69,22 @@ function modelWords(run) {
   return [run.model, `${size} units${gate}`];
 }
 
-/** What is told and compared: a name, words and a note on them, the bare value, which is better. */
+/** Rows of the summary: a label, text and a note, the plain value, and the sign of better values. */
 function facts(run) {
   const { metric } = run;
   const better = metric ? (metric.higher_is_better ? 1 : -1) : 0;
   const name = metric?.name ?? "metric";
-  const point = (at) => [told(at?.value), at ? `update ${told(at.step)}` : ""];
+  const point = (at) => [formatNumber(at?.value), at ? `step ${formatNumber(at.step)}` : ""];
   const fact = (label, [words, note], value, which = 0) => ({ label, words, note, value, better: which });
   return [
     fact("task", [run.task, ""], run.task),
     fact("model", modelWords(run), run.model),
     fact(`best validation ${name}`, point(metric?.best), metric?.best?.value ?? null, better),
     fact(`last validation ${name}`, point(metric?.last), metric?.last?.value ?? null, better),
-    fact(`test ${name}`, [told(tested(run)), ""], tested(run), better),
-    fact("chance", [told(metric?.chance), ""], metric?.chance ?? null),
+    fact(`test ${name}`, [formatNumber(testMetric(run)), ""], testMetric(run), better),
+    fact("chance", [formatNumber(metric?.chance), ""], metric?.chance ?? null),
     fact("paper", paperWords(run), metric?.paper?.value ?? null),
-    fact("parameters", [told(run.parameters), ""], run.parameters),
+    fact("parameters", [formatNumber(run.parameters), ""], run.parameters),
     fact("update rate", rateWords(run), rateOf(run)),
     fact("status", statusOf(run), run.status?.status ?? run.step),
     fact("time", [duration(run.seconds), ""], run.seconds),
@@ -94,9 +94,9 @@ function facts(run) {
 
 function notes(runs) {
   const who = (run) => (runs.length > 1 ? `${run.name}: ` : "");
-  const found = runs.flatMap((run) => run.notes.map((note) => `${who(run)}${note}`));
+  const texts = runs.flatMap((run) => run.notes.map((note) => `${who(run)}${note}`));
   const papers = new Set(runs.map(paperTask).filter(Boolean));
-  return [...found.map((text) => el("p", { class: "note" }, text)),
+  return [...texts.map((text) => el("p", { class: "note" }, text)),
     ...[...papers].map((text) => el("p", { class: "hint" }, text))];
 }
 
@@ -117,7 +117,7 @@ function cards(own) {
       better ? el("strong", {}, words) : words, note ? el("small", {}, note) : null))));
 }
 
-/** Runs as columns; the best of numbers that can be compared is marked. */
+/** Runs as columns; the best of comparable numbers is marked. */
 function comparison(runs, all) {
   const oneTask = new Set(runs.map((run) => run.task)).size === 1;
   const known = all[0].map((_, i) => i).filter((i) => all.some((own) => own[i].value !== null));
@@ -179,20 +179,20 @@ function evaluationsSection(runs) {
     const rates = each.metrics?.update_rate;
     const other = Object.entries(each.overrides ?? {}).map(([name, value]) => `${name} ${plain(value)}`).join(", ");
     const mean = rates ? rates.reduce((a, b) => a + b, 0) / rates.length : null;
-    return [...(several ? [run.name] : []), each.split, `${each.checkpoint} (update ${raw ? each.step : told(each.step)})`, other,
-      ...scalars.map((name) => each.metrics?.[name] ?? null), raw ? mean : rateTold(mean, isSoft(run)), each.time];
+    return [...(several ? [run.name] : []), each.split, `${each.checkpoint} (step ${raw ? each.step : formatNumber(each.step)})`, other,
+      ...scalars.map((name) => each.metrics?.[name] ?? null), raw ? mean : formatRate(mean, isSoft(run)), each.time];
   };
   return el("section", { id: "evaluations" }, el("h2", {}, "Evaluations"), el("div", { class: "toolbar" },
     copyButton("evaluations", () => csv([head, ...all.map((each) => row(each, true))]))),
   table(head, all.map((each) => row(each, false)), "Evaluations"));
 }
 
-/** The sessions that a run went on in. */
+/** The sessions in which a run was resumed. */
 function sessionsOf(run) {
   return run.sessions.map((each) => {
     const changes = Object.entries(each.changes ?? {}).map(([name, [was, now]]) => `${name}: ${plain(was)} \u2192 ${plain(now)}`);
-    const where = each.step === undefined ? "" : ` at update ${told(each.step)}`;
-    return el("li", {}, `${each.time}: ${run.name} went on${where} on ${each.device}${changes.length ? `; ${changes.join(", ")}` : ""}`);
+    const where = each.step === undefined ? "" : ` at step ${formatNumber(each.step)}`;
+    return el("li", {}, `${each.time}: ${run.name} resumed${where} on ${each.device}${changes.length ? `; ${changes.join(", ")}` : ""}`);
   });
 }
 
@@ -200,7 +200,7 @@ function environmentSection(runs) {
   const known = unique(runs.flatMap((run) => Object.keys(run.environment)));
   const rows = known.map((name) => [name, ...runs.map((run) => ({ text: plain(run.environment[name]), mark: "code" }))]);
   const sessions = runs.flatMap(sessionsOf);
-  return el("section", { id: "environment" }, el("h2", {}, "Made with"),
+  return el("section", { id: "environment" }, el("h2", {}, "Environment"),
     table(["", ...runs.map((run) => (runs.length > 1 ? run.name : "value"))], rows, "Environment"),
     sessions.length ? el("ul", {}, sessions) : null);
 }

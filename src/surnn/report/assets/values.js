@@ -1,30 +1,30 @@
-// Small things that all parts of the page use.
+// Helpers for all parts of the page: elements, number formats, copying, ticks.
 
 /** An element with attributes ("on..." are listeners) and children; strings are text, never HTML. */
 function el(name, attributes = {}, ...children) {
   const svg = ["svg", "g", "path", "line", "rect", "circle", "text", "title"].includes(name);
-  const made = svg ? document.createElementNS("http://www.w3.org/2000/svg", name)
+  const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", name)
     : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
     else if (value !== null && value !== undefined && value !== false) {
-      made.setAttribute(key, value === true ? "" : value);
+      element.setAttribute(key, value === true ? "" : value);
     }
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
-  return made;
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
 }
 
-/** A number for people: four or five digits that count. */
-function told(value) {
+/** A number with four or five significant digits. */
+function formatNumber(value) {
   if (typeof value !== "number") return value === null || value === undefined ? "\u2013" : String(value);
-  if (Number.isInteger(value)) return Math.abs(value) < 1e15 ? grouped(value) : value.toExponential(4);
+  if (Number.isInteger(value)) return Math.abs(value) < 1e15 ? groupDigits(value) : value.toExponential(4);
   const size = Math.abs(value);
   if (size >= 1e6 || size < 1e-4) return value.toExponential(3);
   return String(Number(value.toPrecision(size < 1 ? 4 : 5)));
 }
 
-function grouped(value) {
+function groupDigits(value) {
   return String(value).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
 }
 
@@ -32,9 +32,9 @@ function percent(share) {
   return share === null || share === undefined ? "\u2013" : `${Number((100 * share).toPrecision(3))}\u202f%`;
 }
 
-/** What is logged as an update rate: soft gates are never closed, and of them it is how far they open. */
-function rateTold(mean, soft) {
-  return soft && mean !== null ? `every step, by ${mean.toFixed(2)} on average` : percent(mean);
+/** A logged update rate. Soft gates are never closed: theirs says how far they open. */
+function formatRate(mean, soft) {
+  return soft && mean !== null ? `every time step, by ${mean.toFixed(2)} on average` : percent(mean);
 }
 
 function duration(seconds) {
@@ -46,13 +46,13 @@ function duration(seconds) {
   return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
 }
 
-/** Any value of a configuration, as it is written in JSON but for the quotes. */
+/** A configuration's value as JSON, strings without quotes. */
 function plain(value) {
   if (value === undefined) return "";
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** Rows of values as CSV, with all their digits. */
+/** Rows of values as CSV, with all digits. */
 function csv(rows) {
   const cell = (value) => {
     const text = value === null || value === undefined ? "" : plain(value);
@@ -61,27 +61,27 @@ function csv(rows) {
   return rows.map((row) => row.map(cell).join(",")).join("\n") + "\n";
 }
 
-function say(text) {
-  const place = document.getElementById("said");
+function showMessage(text) {
+  const place = document.getElementById("message");
   place.textContent = text;
   place.classList.add("shown");
-  clearTimeout(say.timer);
-  say.timer = setTimeout(() => place.classList.remove("shown"), 2500);
+  clearTimeout(showMessage.timer);
+  showMessage.timer = setTimeout(() => place.classList.remove("shown"), 2500);
 }
 
 async function copy(text, what) {
   try {
     await navigator.clipboard.writeText(text);
-  } catch {  // not allowed for pages from disk in some browsers: the old way
+  } catch {  // some browsers forbid it for pages from disk
     const area = el("textarea", { class: "unseen" });
     area.value = text;
     document.body.append(area);
     area.select();
     const done = document.execCommand("copy");
     area.remove();
-    if (!done) return say("The browser did not allow copying");
+    if (!done) return showMessage("The browser did not allow copying");
   }
-  say(`Copied: ${what}`);
+  showMessage(`Copied: ${what}`);
 }
 
 function copyButton(what, text, label = "Copy CSV") {
@@ -91,7 +91,7 @@ function copyButton(what, text, label = "Copy CSV") {
   }, label);
 }
 
-/** A choice among words; nothing to choose from gives nothing. */
+/** A drop-down list; null if there are fewer than two options. */
 function chooser(label, options, onchange) {
   if (options.length < 2) return null;
   const list = el("select", { onchange: () => onchange(list.selectedIndex) },
@@ -104,29 +104,29 @@ function tick(label, onchange, checked = false) {
   return el("label", { class: "choice" }, box, ` ${label}`);
 }
 
-/** Round numbers from low to high, about `wanted` of them. */
-function niceTicks(low, high, wanted) {
+/** About `count` round numbers from low to high. */
+function niceTicks(low, high, count) {
   if (!(high > low)) return [low];
-  const rough = (high - low) / wanted;
+  const rough = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough * 0.999);
-  const found = [];
+  const ticks = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i += 1) {
-    found.push(Number((i * step).toPrecision(12)));
+    ticks.push(Number((i * step).toPrecision(12)));
   }
-  return found;
+  return ticks;
 }
 
 /** Powers of ten from low to high, with 2 and 5 between them if there are few. */
 function logTicks(low, high) {
-  const found = [];
+  const ticks = [];
   const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high));
   const digits = last - first <= 2 ? [1, 2, 5] : [1];
   const stride = Math.ceil((last - first) / 8) || 1;
   for (let power = first; power <= last; power += stride) {
-    for (const digit of digits) found.push(Number((digit * 10 ** power).toPrecision(3)));
+    for (const digit of digits) ticks.push(Number((digit * 10 ** power).toPrecision(3)));
   }
-  return found.filter((value) => value >= low * 0.999 && value <= high * 1.001);
+  return ticks.filter((value) => value >= low * 0.999 && value <= high * 1.001);
 }
 
 /** Index of the first entry of a rising list that is x or more. */

@@ -1,0 +1,153 @@
+/* A time step of one recurrent layer, shared by the files recurrent*.c.
+ *
+ * recurrent.c        the step: which tiles are open, input products of a chunk
+ * recurrent_tiles.c  layers whose tiles are 8 or 16 units side by side
+ * recurrent_units.c  layers whose tiles are single units
+ * recurrent_batch.c  several streams together */
+#ifndef SURNN_RECURRENT_H
+#define SURNN_RECURRENT_H
+
+#include "model.h"
+
+#include <string.h>
+
+enum { INPUT_PART, RECURRENT_PART }; /* the two parts of a tile's weights */
+
+/* S is layer->products. */
+typedef struct layer_step {
+    const surnn_model *m;
+    surnn_stream *s;
+    const operation *op;
+    const struct recurrent *layer;
+    const float *x; /* [n] */
+    float *h;       /* [units]: component 0 of the state, and the output */
+    float *other_components;  /* [components - 1][units] */
+    /* Bias and input product of each unit, reused while the input is the same.
+     * Tiles: [tiles][S][lanes]; single units: [S][units]. */
+    float *input_sums;
+    uint64_t *input_versions; /* [tiles]: version of the input that input_sums belong to */
+    uint64_t input_version;   /* of x */
+    /* Recurrent products. Tiles: [open][S][lanes]; single units: [packets][S][PACKET]. */
+    float *recurrent_sums;
+    uint32_t *open;           /* [open]: indices of the open tiles */
+    uint32_t *open_frames;    /* [gates]: bit j: open at frame j of the chunk */
+    float *projections;       /* [CHUNK][tiles][S][lanes]: input products; NULL outside of chunks */
+    /* Only for 8-bit weights: the input and each head's state, quantised when first needed. */
+    quantised_vector x_quantised, h_quantised;
+    float x_scale, *head_scales; /* head_scales: [heads] */
+    uint32_t *head_ready;        /* [heads] */
+    int x_ready;
+} layer_step;
+
+/* `scratch` is the stream's own part of the scratch memory. */
+void surnn_begin_layer(layer_step *st, const surnn_model *m, surnn_stream *s, const operation *op,
+                       uint8_t *scratch);
+/* Spiking units whose gate is closed emit nothing, and their adaptation may decay. Returns whether an
+ * output changed; 0 for other cells. */
+int surnn_carry_spikes(layer_step *st);
+
+/* Write x[n] to v, and return its scale. */
+float surnn_quantise(const layer_step *st, const float *x, size_t n, quantised_vector v);
+
+/* sum[S][lanes]: one part's products of a tile. */
+void surnn_multiply_tile(layer_step *st, float *sum, size_t tile, int part);
+/* Add the biases of a tile to its input products, in input_sums. */
+void surnn_add_biases(layer_step *st, const float *products, size_t tile);
+/* One part's products of units with 8-bit weights: sum[S][PACKET]. Unit i belongs to st[i]. */
+void surnn_multiply_int8(layer_step *const *st, float *sum, const uint32_t *units, int count, int part);
+
+/* Compute input_sums and recurrent_sums of the open tiles, st->open[open]. */
+void surnn_multiply_tiles(layer_step *st, size_t open);
+void surnn_multiply_units(layer_step *st, size_t open);
+/* Update the state of the open tiles. */
+void surnn_update_tiles(layer_step *st, size_t open);
+void surnn_update_units(layer_step *st, size_t open);
+
+/* ---------------------------------------------------------------- small helpers */
+
+static inline const uint8_t *tile_weights(const layer_step *st, size_t tile, int part) {
+    const struct recurrent *layer = st->layer;
+    return layer->weights + tile * (layer->input_bytes + layer->recurrent_bytes) +
+           (part == RECURRENT_PART ? layer->input_bytes : 0);
+}
+
+/* [S][lanes] biases of a tile, followed by [P][lanes] parameters of its units. */
+static inline const float *tile_biases(const layer_step *st, size_t tile) {
+    const struct recurrent *layer = st->layer;
+    return layer->biases + tile * (layer->products + layer->parameters) * layer->lanes;
+}
+
+/* Index of a tile's first row in layer->scales and layer->row_sums. */
+static inline size_t tile_rows(const layer_step *st, size_t tile, int part) {
+    return (tile * 2 + (size_t)part) * st->layer->width;
+}
+
+/* Number of inputs that a part's weights multiply. */
+static inline size_t input_count(const layer_step *st, int part) {
+    return part == RECURRENT_PART ? st->layer->head_size : st->op->n;
+}
+
+static inline const float *input_of(const layer_step *st, int part, uint32_t head) {
+    return part == RECURRENT_PART ? st->h + head * st->layer->head_size : st->x;
+}
+
+/* input_of for 8-bit weights, and its scale. */
+static inline quantised_vector quantised_input(layer_step *st, int part, uint32_t head,
+                                               float *scale) {
+    size_t n = input_count(st, part);
+    if (part == INPUT_PART) {
+        if (!st->x_ready) st->x_scale = surnn_quantise(st, st->x, n, st->x_quantised);
+        st->x_ready = 1;
+        *scale = st->x_scale;
+        return st->x_quantised;
+    }
+    size_t start = head * round_up(n, 64);
+    const quantised_vector h = st->h_quantised;
+    quantised_vector v = {h.q + start, h.high + start, h.low + start};
+    if (!st->head_ready[head])
+        st->head_scales[head] = surnn_quantise(st, input_of(st, part, head), n, v);
+    st->head_ready[head] = 1;
+    *scale = st->head_scales[head];
+    return v;
+}
+
+/* A component of the state, [units]. */
+static inline float *state_component(const layer_step *st, size_t component) {
+    return component ? st->other_components + (component - 1) * st->layer->units : st->h;
+}
+
+/* Index of the lowest bit that is set. */
+static inline unsigned lowest_bit(uint64_t bits) {
+#if defined(__GNUC__)
+    return (unsigned)__builtin_ctzll(bits);
+#else
+    unsigned n = 0;
+    for (; !(bits & 1); bits >>= 1) n++;
+    return n;
+#endif
+}
+
+/* Apply the cell to the units of a packet. */
+static inline void update_packet(const layer_step *st, const packet *p) {
+    st->m->k->cell(p, (int)st->layer->cell, st->layer->threshold, st->layer->beta);
+}
+
+static inline void count_macs(layer_step *st, size_t units, size_t inputs) {
+    st->s->macs_done += (uint64_t)units * st->layer->products * inputs;
+}
+
+/* A packet with memory of its own, for units that are not side by side. */
+typedef struct packet_memory {
+    float x[MAX_PRODUCTS][PACKET], h[MAX_PRODUCTS][PACKET];
+    float unit[MAX_PARAMETERS][PACKET], state[MAX_COMPONENTS][PACKET];
+} packet_memory;
+
+static inline packet packet_of(packet_memory *memory) {
+    packet p;
+    for (int i = 0; i < MAX_PRODUCTS; i++) p.x[i] = memory->x[i], p.h[i] = memory->h[i];
+    for (int i = 0; i < MAX_PARAMETERS; i++) p.unit[i] = memory->unit[i];
+    for (int i = 0; i < MAX_COMPONENTS; i++) p.state[i] = memory->state[i];
+    return p;
+}
+
+#endif

@@ -1,0 +1,1 @@
+"""The command ``surnn``: parse, call the library, print."""

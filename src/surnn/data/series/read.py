@@ -1,0 +1,237 @@
+"""Read a file or a folder of files, whatever their format."""
+
+import csv
+import hashlib
+import re
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from surnn.data import DataError
+
+from .arrays import read_arrays
+from .base import Columns, Part, Series, join_parts
+from .tables import read_table
+from .ts_format import read_ts
+from .waves import read_wave, wave_features
+
+Reader = Callable[[Path, Columns], Series]
+READERS: dict[str, Reader] = {
+    ".csv": read_table,
+    ".tsv": read_table,
+    ".txt": read_table,
+    ".parquet": read_table,
+    ".npz": read_arrays,
+    ".npy": read_arrays,
+    ".ts": lambda path, wanted: read_ts(path),
+    ".wav": lambda path, wanted: _waves([path], path.parent, wanted),
+}
+MOST_FIELDS = 6
+"""Most fields of ``names``: the time to match grows with their number."""
+
+
+def read_series(path: Path, wanted: Columns) -> Series:
+    """The sequences in a file, or in the files of a folder.
+
+    Files must be regular files: a pipe or a device is an error.
+    """
+    files = list_files(path, wanted)
+    suffix = files[0].suffix.lower()
+    if suffix == ".wav":
+        return _waves(files, path if path.is_dir() else path.parent, wanted)
+    with reading(files[0]):
+        if len(files) == 1 and not path.is_dir():
+            return READERS[suffix](files[0], wanted)
+    labels = read_labels(path, wanted)
+    return join_series([_labelled(file, path, wanted, labels) for file in files])
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Errors of readers as a DataError that names the file."""
+    try:
+        yield
+    except DataError:
+        raise
+    except (ValueError, KeyError, EOFError, OSError, csv.Error, zipfile.BadZipFile) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise DataError(f"{path} cannot be read: {reason}") from error
+
+
+def list_files(path: Path, wanted: Columns) -> list[Path]:
+    """The file, or the files of a folder that have a known suffix, sorted by name."""
+    if path.is_file():
+        if path.suffix.lower() not in READERS:
+            raise DataError(f"{path} has an unknown format; expected {', '.join(READERS)}")
+        return [path]
+    if not path.is_dir():
+        raise DataError(f"there is no file or folder {path}")
+    labels = path / wanted.labels if wanted.labels else None
+    files = [f for f in sorted(path.rglob("*")) if f.suffix.lower() in READERS and f.is_file()]
+    files = [f for f in files if f != labels]
+    if not files:
+        raise DataError(f"{path} has no files of a known format: {', '.join(READERS)}")
+    kinds = sorted({file.suffix.lower() for file in files})
+    if len(kinds) > 1:
+        raise DataError(
+            f"{path} has files of several formats, {', '.join(kinds)}; expected one: move the "
+            "others to another folder"
+        )
+    return files
+
+
+def fingerprint(path: Path, wanted: Columns) -> dict[str, int | str]:
+    """The number of files, their bytes and the checksum of their names and contents."""
+    files, digest, size = list_files(path, wanted), hashlib.sha256(), 0
+    if wanted.labels:
+        files.append((path if path.is_dir() else path.parent) / wanted.labels)
+    for file in files:
+        with file.open("rb") as content:
+            inner = hashlib.file_digest(content, "sha256").digest()
+        if path.is_dir():
+            digest.update(file.relative_to(path).as_posix().encode() + b"\0")
+        digest.update(inner)
+        size += file.stat().st_size
+    return {"files": len(files), "bytes": size, "sha256": digest.hexdigest()}
+
+
+# ---------------------------------------------------------------------------- folders
+
+
+def _labelled(file: Path, root: Path, wanted: Columns, labels: dict[str, str]) -> Series:
+    """The sequences of one file of a folder, with the label and group that its name has."""
+    with reading(file):
+        inside = replace(wanted, group="") if wanted.names else wanted
+        series = READERS[file.suffix.lower()](file, inside)
+    label, group = _from_name(file, root, wanted, labels)
+    count = len(series.lengths)
+    if series.target is None and label is not None:
+        series = replace(
+            series, target=np.full((count, 1), label), target_names=("label",), per_step=False
+        )
+    if series.groups is None and group is not None:
+        series = replace(series, groups=np.full(count, group))
+    return series
+
+
+def _from_name(
+    file: Path, root: Path, wanted: Columns, labels: dict[str, str]
+) -> tuple[str | None, str | None]:
+    """The class and the group of a file: by a table of labels, by ``names``, or by its folder."""
+    relative = file.relative_to(root)
+    parts = match_name(wanted.names, relative.as_posix()) if wanted.names else {}
+    group = parts.get(wanted.group) if wanted.group and wanted.names else None
+    if wanted.group and wanted.names and group is None:
+        raise DataError(f"--task.names has no {{{wanted.group}}}, which --task.group names")
+    if labels:
+        for key in (relative.as_posix(), file.name, file.stem):
+            if key in labels:
+                return labels[key], group
+        raise DataError(f"{relative} has no row in {wanted.labels}")
+    if "class" in parts:
+        return parts["class"], group
+    return (relative.parts[0] if len(relative.parts) > 1 else None), group
+
+
+def match_name(template: str, name: str) -> dict[str, str]:
+    """The fields of a file's name.
+
+    Example:
+        >>> match_name("{class}_{speaker}_{take}.wav", "seven_anna_3.wav")["speaker"]
+        'anna'
+    """
+    fields = re.findall(r"{(\w+)}", template)
+    if not fields or len(fields) > MOST_FIELDS or len(set(fields)) < len(fields):
+        raise DataError(
+            f"--task.names is {template!r}; expected up to {MOST_FIELDS} different fields, such as "
+            "'{class}_{speaker}_{take}.wav'"
+        )
+    pattern = "".join(
+        f"(?P<{part[1:-1]}>[^_/.-]+)" if part.startswith("{") else re.escape(part)
+        for part in re.split(r"({\w+})", template)
+    )
+    found = re.fullmatch(pattern, name)
+    if found is None:
+        raise DataError(f"the file {name!r} is not named like {template!r}")
+    return found.groupdict()
+
+
+def read_labels(root: Path, wanted: Columns) -> dict[str, str]:
+    """The labels of files: a CSV file with names in its first column, labels in its second."""
+    if not wanted.labels:
+        return {}
+    path = root / wanted.labels
+    if not path.is_file():
+        raise DataError(f"there is no file {path}, which --task.labels names")
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        return {row[0].strip(): row[1].strip() for row in csv.reader(file) if len(row) > 1}
+
+
+def _waves(files: list[Path], root: Path, wanted: Columns) -> Series:
+    labels, rates, parts = read_labels(root, wanted), set(), []
+    for file in files:
+        samples, rate = read_wave(file)
+        rates.add(rate)
+        if len(rates) > 1:
+            raise DataError(
+                f"{file} has {rate} samples a second and others have {min(rates - {rate})}; "
+                "expected one rate: convert them, for example with sox"
+            )
+        values = wave_features(samples, rate, wanted.bands, wanted.frame, wanted.hop)
+        label, group = _from_name(file, root, wanted, labels)
+        name = file.relative_to(root).as_posix()
+        parts.append(Part(values.astype(np.float32), name, label, group))
+    kind = "band" if wanted.bands else "sample"
+    return join_parts(parts, tuple(f"{kind} {k}" for k in range(parts[0].values.shape[1])))
+
+
+def join_series(parts: list[Series]) -> Series:
+    """All sequences of several files with the same columns."""
+    first = parts[0]
+    for part in parts:
+        if part.channels != first.channels:
+            raise DataError(
+                f"{first.names[0]} has the features {', '.join(first.channels)}, and "
+                f"{part.names[0]} has {', '.join(part.channels)}; expected the same in all files"
+            )
+        if (part.target is None) != (first.target is None):
+            raise DataError(f"{part.names[0]} or {first.names[0]} has no target; expected all")
+    # In one file alone a constant target says nothing; over all files it is a label.
+    if first.target is not None and any(part.per_step for part in parts):
+        if all(len(part.lengths) == 1 and _is_constant(part) for part in parts):
+            parts = [replace(p, target=_target(p)[:1], per_step=False) for p in parts]
+        else:
+            parts = [_per_step(part) for part in parts]
+    targets = [_target(part) for part in parts if part.target is not None]
+    if targets and len({each.dtype.kind for each in targets}) > 1:
+        targets = [each.astype(str) for each in targets]
+    groups = [part.groups for part in parts if part.groups is not None]
+    return Series(
+        np.concatenate([part.values for part in parts]),
+        np.concatenate([part.lengths for part in parts]),
+        first.channels,
+        np.concatenate(targets) if targets else None,
+        parts[0].per_step,
+        first.target_names,
+        np.concatenate(groups) if groups else None,
+        [name for part in parts for name in part.names],
+    )
+
+
+def _target(part: Series) -> np.ndarray:
+    assert part.target is not None
+    return part.target
+
+
+def _is_constant(part: Series) -> bool:
+    return bool((_target(part) == _target(part)[:1]).all())
+
+
+def _per_step(part: Series) -> Series:
+    if part.per_step:
+        return part
+    return replace(part, target=np.repeat(_target(part), part.lengths, 0), per_step=True)

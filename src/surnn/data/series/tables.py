@@ -1,0 +1,266 @@
+"""Tables with named columns: CSV, TSV and Parquet files, long (a row per time step) or wide (a row
+per sequence)."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from surnn.data import DataError
+from surnn.errors import MissingExtra, suggestion
+
+from .base import Columns, Series, as_numbers, as_numbers_or_texts
+
+CHUNK = 100_000
+"""Rows that are converted at a time."""
+USUAL = {
+    "id": ("id", "series", "series_id", "sequence", "sequence_id"),
+    "time": ("time", "t", "timestamp", "date", "datetime"),
+    "target": ("label", "target", "class", "y"),
+}
+"""Names that a column usually has; used if no option names it."""
+Table = dict[str, np.ndarray]
+"""Columns by name: float64 or texts."""
+
+
+def read_table(path: Path, wanted: Columns) -> Series:
+    """The sequences of one file."""
+    table = read_parquet(path) if path.suffix == ".parquet" else read_delimited(path)
+    wanted = with_usual_names(wanted, tuple(table))
+    check_names(wanted, tuple(table), path)
+    if wanted.layout == "wide":
+        return from_wide(table, wanted, path)
+    return from_long(table, wanted, path)
+
+
+def read_delimited(path: Path) -> Table:
+    """All columns of a CSV or TSV file. Without a header, columns are called 0, 1, 2, ..."""
+    parts: list[list[np.ndarray]] = []
+    header: tuple[str, ...] = ()
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        rows = csv.reader(file, delimiter=_delimiter(file.readline(), path))
+        file.seek(0)
+        for block in _blocks(rows):
+            if not header:
+                header, block = _split_header(block)  # noqa: PLW2901
+            for number, row in enumerate(block):
+                if len(row) != len(header):
+                    raise DataError(
+                        f"{path}: row {number + 1 + CHUNK * len(parts)} has {len(row)} entries, "
+                        f"expected {len(header)}: {', '.join(header[:8])}"
+                    )
+            if block:
+                parts.append([as_numbers_or_texts(np.array(c)) for c in zip(*block, strict=True)])
+    if not parts:
+        raise DataError(f"{path} has no rows below its header")
+    return {name: _join(column) for name, *column in zip(header, *parts, strict=True)}
+
+
+def _delimiter(line: str, path: Path) -> str:
+    if path.suffix == ".tsv":
+        return "\t"
+    return max(",;\t", key=line.count)
+
+
+def _blocks(rows: Iterator[list[str]]) -> Iterator[list[list[str]]]:
+    while block := list(islice(rows, CHUNK)):
+        yield [row for row in block if row]
+
+
+def _split_header(block: list[list[str]]) -> tuple[tuple[str, ...], list[list[str]]]:
+    first = [word.strip() for word in block[0]] if block else []
+    try:
+        as_numbers(np.array(first or ["text"]))
+    except ValueError:
+        if len(set(first)) == len(first):
+            return tuple(first), block[1:]
+    return tuple(map(str, range(len(first)))), block
+
+
+def _join(chunks: list[np.ndarray]) -> np.ndarray:
+    """One column from its chunks, which may be numbers or texts."""
+    if len({chunk.dtype.kind for chunk in chunks}) > 1:
+        chunks = [
+            np.where(np.isnan(c), "", c.astype(str)) if c.dtype.kind == "f" else c for c in chunks
+        ]
+    return np.concatenate(chunks)
+
+
+def read_parquet(path: Path) -> Table:
+    """All columns of a Parquet file."""
+    try:
+        from pyarrow import parquet  # noqa: PLC0415 (optional)
+    except ModuleNotFoundError as error:
+        raise MissingExtra("pyarrow", "reading a Parquet file") from error
+    table: Table = {}
+    for name, column in zip(
+        (read := parquet.read_table(path)).column_names, read.columns, strict=True
+    ):
+        values = column.to_numpy()
+        if values.dtype.kind in "bui":
+            values = values.astype(np.float64)
+        elif values.dtype.kind == "M":
+            values = values.astype("datetime64[ns]").astype(np.int64).astype(np.float64) / 1e9
+        elif values.dtype.kind == "O":
+            values = np.array(["" if v is None else str(v) for v in values])
+        table[name] = values
+    return table
+
+
+# ---------------------------------------------------------------------------- names of columns
+
+
+def with_usual_names(wanted: Columns, header: tuple[str, ...]) -> Columns:
+    """The options with usual names of columns where none is given."""
+    by_lower = {name.lower(): name for name in reversed(header)}
+    chosen = {}
+    for option in ("target",) if wanted.layout == "wide" else USUAL:
+        if option == "target" and not wanted.has_target:
+            continue
+        if not getattr(wanted, option):
+            name = next((by_lower[n] for n in USUAL[option] if n in by_lower), "")
+            taken = (wanted.id, wanted.time, wanted.group, *wanted.features, *wanted.target)
+            if name and name not in taken:
+                chosen[option] = (name,) if option == "target" else name
+    return replace(wanted, **chosen)
+
+
+def check_names(wanted: Columns, header: tuple[str, ...], path: Path) -> None:
+    """Raise if an option names a column that does not exist."""
+    single = {"id": wanted.id, "time": wanted.time, "group": wanted.group}
+    named = [(option, name) for option, name in single.items() if name]
+    named += [("features", name) for name in wanted.features]
+    named += [("target", name) for name in wanted.target]
+    for option, name in named:
+        if name not in header:
+            hint = suggestion(name, header, f"its columns are {', '.join(header[:12])}")
+            raise DataError(f"{path} has no column {name!r} for --task.{option}; {hint}")
+
+
+def _feature_names(table: Table, wanted: Columns, path: Path) -> tuple[str, ...]:
+    if wanted.features:
+        names = wanted.features
+        if texts := [name for name in names if table[name].dtype.kind == "U"]:
+            bad = table[texts[0]]
+            example = next(v for v in bad if not _is_number(v))
+            raise DataError(
+                f"{path}: the column {texts[0]!r} of --task.features is no number everywhere, for "
+                f"example {example[:40]!r}; leave it out, or replace its texts by numbers"
+            )
+        return names
+    other = {wanted.id, wanted.time, wanted.group, *wanted.target}
+    names = tuple(n for n, c in table.items() if n not in other and c.dtype.kind != "U")
+    if not names:
+        raise DataError(
+            f"{path} has no columns of numbers besides id, time, group and target; name the "
+            f"inputs with --task.features; its columns are {', '.join(table)}"
+        )
+    return names
+
+
+def _is_number(text: str) -> bool:
+    try:
+        as_numbers(np.array([text]))
+    except ValueError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------------------- long and wide
+
+
+def from_long(table: Table, wanted: Columns, path: Path) -> Series:
+    """One row per time step; rows with the same id are a sequence, in the order of time."""
+    channels = _feature_names(table, wanted, path)
+    rows = len(next(iter(table.values())))
+    ids = table[wanted.id].astype(str) if wanted.id else np.full(rows, path.stem)
+    names, first, codes = np.unique(ids, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))  # sequences in the order of the file
+    codes = rank[codes]
+    keys = (codes,) if not wanted.time else (seconds(table[wanted.time], path), codes)
+    order = np.lexsort(keys)
+    in_order = bool((order == np.arange(rows)).all())
+    lengths = np.bincount(codes)
+    starts = np.cumsum(lengths) - lengths
+
+    def column(name: str) -> np.ndarray:
+        return table[name] if in_order else table[name][order]
+
+    values = np.empty((rows, len(channels)), np.float32)
+    for index, name in enumerate(channels):
+        values[:, index] = column(name)
+    target, per_step = None, False
+    if wanted.target:
+        target = _stack_targets([column(name) for name in wanted.target])
+        per_step = not _constant_within(target, starts)
+        target = target if per_step else target[starts]
+    groups = None
+    if wanted.group:
+        column_of_groups = column(wanted.group).astype(str)
+        if not _constant_within(column_of_groups[:, None], starts):
+            raise DataError(
+                f"{path}: the column {wanted.group!r} of --task.group changes within a sequence; "
+                "expected one group for each sequence: check --task.id"
+            )
+        groups = column_of_groups[starts]
+    return Series(
+        values, lengths.astype(np.int64), channels, target, per_step, wanted.target, groups,
+        [f"{path.name}: {name}" for name in names[np.argsort(first)]],
+    )  # fmt: skip
+
+
+def _stack_targets(columns: list[np.ndarray]) -> np.ndarray:
+    if len(columns) == 1:
+        return columns[0][:, None]
+    if any(column.dtype.kind == "U" for column in columns):
+        raise DataError("several columns of --task.target must be numbers; texts are one column")
+    return np.stack(columns, 1)
+
+
+def _constant_within(target: np.ndarray, starts: np.ndarray) -> bool:
+    """Whether each sequence has one target; sequences of one file alone are streams."""
+    if len(starts) < 2:
+        return False
+    lengths = np.diff([*starts, len(target)])
+    same = target == np.repeat(target[starts], lengths, 0)
+    if target.dtype.kind == "f":
+        same |= np.isnan(target)
+    return bool(same.all())
+
+
+def seconds(column: np.ndarray, path: Path) -> np.ndarray:
+    """A column of times as numbers: numbers, or ISO dates."""
+    if column.dtype.kind != "U":
+        return column
+    try:
+        return np.array([datetime.fromisoformat(text.strip()).timestamp() for text in column])
+    except ValueError as error:
+        raise DataError(
+            f"{path}: a time is neither a number nor an ISO date such as 2026-01-31T12:00:00: "
+            f"{error}"
+        ) from error
+
+
+def from_wide(table: Table, wanted: Columns, path: Path) -> Series:
+    """One row per sequence; columns are its time steps. Missing values at the end are padding."""
+    wanted = wanted if wanted.target else replace(wanted, target=(next(iter(table)),))
+    steps = _feature_names(table, replace(wanted, id=wanted.id, time=""), path)
+    values = np.stack([table[name] for name in steps], 1).astype(np.float32)
+    inside = ~np.isnan(values)
+    lengths = len(steps) - np.argmax(inside[:, ::-1], 1)
+    lengths[~inside.any(1)] = 0
+    flat = values[np.arange(len(steps)) < lengths[:, None]]
+    return Series(
+        flat[:, None],
+        lengths.astype(np.int64),
+        ("value",),
+        _stack_targets([table[name] for name in wanted.target]),
+        target_names=wanted.target,
+        groups=table[wanted.group].astype(str) if wanted.group else None,
+        names=[f"{path.name}: row {number + 1}" for number in range(len(values))],
+    )

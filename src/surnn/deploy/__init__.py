@@ -1,0 +1,1 @@
+"""Using a trained model: the C engine, exports, text generation, Hugging Face."""

@@ -1,0 +1,1 @@
+"""Adapters for other frameworks. Each module imports the framework that it is named after."""

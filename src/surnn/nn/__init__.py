@@ -1,0 +1,1 @@
+"""Layers and their parts: gates, cells, state, surrogate gradients."""

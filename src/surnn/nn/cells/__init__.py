@@ -1,0 +1,44 @@
+"""Cells: the pointwise functions that an update applies. See :mod:`surnn.nn.cells.base`."""
+
+from functools import lru_cache
+from importlib import metadata
+
+from .base import Cell as Cell
+from .base import Linearization as Linearization
+from .gru import GRU
+from .lstm import LSTM
+from .rnn import RNNRelu, RNNTanh
+from .spiking import ALIF, LIF
+
+CELLS: dict[str, Cell] = {}
+
+
+def register_cell(cell: Cell) -> Cell:
+    """Register ``cell`` under its name, by which the operators refer to it."""
+    if cell.name in CELLS:
+        raise ValueError(f"a cell named {cell.name!r} is registered already; pick another name")
+    CELLS[cell.name] = cell
+    return cell
+
+
+@lru_cache(maxsize=1)
+def load_cells() -> None:
+    """Register the cells of installed packages: entry points ``surnn.cells``."""
+    for entry in metadata.entry_points(group="surnn.cells"):
+        cell = entry.load()
+        if cell.name not in CELLS:  # importing its module may have registered it
+            register_cell(cell)
+
+
+def get_cell(name: str) -> Cell:
+    """The cell registered under ``name``, or brought by an installed package."""
+    if name not in CELLS:
+        load_cells()
+    try:
+        return CELLS[name]
+    except KeyError:
+        raise ValueError(f"unknown cell {name!r}; known: {', '.join(sorted(CELLS))}") from None
+
+
+for _cell in (RNNTanh(), RNNRelu(), GRU(), LSTM(), LIF(), ALIF()):
+    register_cell(_cell)

@@ -1,0 +1,1 @@
+"""Run folders: writing, locking, reading back, and how far a run has come."""

@@ -1,0 +1,258 @@
+"""The host side of both passes: buffers and kernel launches, nothing else."""
+# pyright: reportCallIssue=false
+# (a kernel's launch takes options that its function does not have)
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from surnn.nn.runtime import cdiv
+
+from .gate import gate_kernel
+from .outputs import join_kernel, output_kernel, segment_kernel
+from .parallel import (
+    input_gradient_kernel,
+    linearize_kernel,
+    project_kernel,
+    weight_gradient_kernel,
+)
+from .serial import backward_kernel, forward_kernel
+from .sizes import (
+    SERIAL_SEQUENCES,
+    ScanLaunch,
+    batch_tile,
+    feature_tile,
+    multiprocessors,
+    tile_rows,
+)
+
+# A head with at most this many units leaves tensor cores mostly idle.
+NARROW = 32
+# Products (numbers) that are worth a matrix product of their own.
+PRODUCTS = 1 << 25
+
+# ---------------------------------------------------------------------------- forward
+
+
+def project(scan: ScanLaunch) -> Tensor:
+    """The drives [rows, S, D] at events."""
+    operands, lists = scan.operands, scan.lists
+    steps, batch, _ = scan.sizes
+    drives = scan.empty(scan.rows, *operands.weight.shape[1:3])
+    rows = scan.tile_rows
+    project_kernel[(cdiv(scan.rows_of_a_head, rows), scan.head_parts)](
+        operands.x, operands.weight, operands.bias, lists.time, lists.sequence, lists.first,
+        drives, steps, batch, scan.features,
+        S=operands.weight.shape[1], D=scan.width, BD=scan.tile_width, BM=rows,
+        BI=scan.tile_depth_of(scan.features), SHARED=lists.shared, PRECISION=scan.precision,
+        num_warps=8, num_stages=3,
+    )  # fmt: skip
+    return drives
+
+
+def forward_over_events(scan: ScanLaunch, drives: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """States at events [rows, C, D] and the last state [B, N, C, D]."""
+    operands, lists = scan.operands, scan.lists
+    states = scan.empty(scan.rows, *state.shape[2:], dtype=state.dtype)
+    last = torch.empty_like(state)
+    _launch_serial(
+        forward_kernel, scan,
+        drives, operands.recurrent, operands.unit, scan.pointer(operands.decay), operands.gate,
+        lists.time, lists.first, scan.pointer(operands.lengths), scan.pointer(operands.reset),
+        state, states, last,
+    )  # fmt: skip
+    return states, last
+
+
+def _launch_serial(kernel: Any, scan: ScanLaunch, *tensors: Tensor) -> None:
+    """Launch a serial kernel: for all tiles, or for as many teams at a time as run at once."""
+    meta, tiles, device = scan.serial_constants(), scan.serial_tiles, scan.operands.x.device
+    at_once, counter = tiles, scan.lists.first  # programs without a team do not read the counter
+    if meta["TEAM"] > 1:
+        at_once = max(1, multiprocessors(device) // meta["TEAM"])
+        counter = torch.zeros(tiles, dtype=torch.int32, device=device)
+    for first in range(0, tiles, at_once):
+        programs = min(at_once, tiles - first) * meta["TEAM"]
+        kernel[(programs,)](*tensors, counter, first, *scan.sizes, **meta)
+
+
+def outputs(scan: ScanLaunch, states: Tensor) -> Tensor:
+    """y [T, B, N, D] from the states at events."""
+    steps, batch, heads = scan.sizes
+    y = scan.empty(steps, batch, heads, scan.width)
+    rows = max(16, 4096 // scan.tile_width)
+    output_kernel[(cdiv(steps * batch, rows), scan.head_parts)](
+        states, scan.lists.index, scan.lists.first, y, *scan.sizes,
+        BM=rows, **scan.output_constants(), num_warps=4,
+    )  # fmt: skip
+    return y
+
+
+# ---------------------------------------------------------------------------- backward
+
+
+def linearize(scan: ScanLaunch, drives: Tensor, states: Tensor) -> Tensor:
+    """Derivatives at events [rows, K, D]."""
+    operands, lists = scan.operands, scan.lists
+    work = scan.empty(scan.rows, scan.kernel_cell.coefficients, scan.width)
+    rows = max(16, scan.tile_rows // 2)
+    grid = (cdiv(scan.rows_of_a_head, rows), scan.head_parts)
+    linearize_kernel[grid](
+        drives, operands.recurrent, operands.unit, scan.pointer(operands.decay), lists.time,
+        lists.sequence, lists.first, scan.pointer(operands.reset), states, work, *scan.sizes,
+        BI=scan.tile_depth_of(scan.width), **scan.parallel_constants(rows), num_warps=8,
+    )  # fmt: skip
+    return work
+
+
+def segment_sums(
+    scan: ScanLaunch, grad_y: Tensor, components: int, each_step: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums of output gradients over segments, in component 0 of [rows, C, D]; tails; suffixes.
+
+    Suffixes are sums from every step on; they are computed only with ``each_step``.
+    """
+    steps, batch, heads = scan.sizes
+    inflow = scan.empty(scan.rows, components, scan.width, dtype=torch.float32)
+    chunks = cdiv(steps, scan.chunk)
+    tail = scan.empty(chunks + 1, batch, heads, scan.width, dtype=torch.float32)
+    tile = batch_tile(batch, 32)
+    tiles = cdiv(batch, tile)
+    meta = scan.output_constants() | {"BT": tile, "CHUNK": scan.chunk}
+    # Sums over a chunk overflow float16.
+    kind = torch.float32 if grad_y.dtype == torch.float16 else grad_y.dtype
+    suffix = torch.empty_like(grad_y, dtype=kind) if each_step else grad_y.new_empty(0)
+    segment_kernel[(chunks * scan.head_parts * tiles,)](
+        grad_y, scan.lists.index, scan.lists.first, inflow, tail, suffix, *scan.sizes,
+        HAS_SUFFIX=each_step, **meta, num_warps=2,
+    )  # fmt: skip
+    del meta["DECAYS"]
+    join_kernel[(scan.head_parts * tiles,)](
+        scan.lists.index, scan.lists.first, inflow, tail, *scan.sizes, **meta, num_warps=4
+    )
+    return inflow, tail, suffix
+
+
+def backward_over_events(
+    scan: ScanLaunch, work: Tensor, states: Tensor, inflow: Tensor, grad_last: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients by state, unit and decay; ``work`` and ``inflow`` are overwritten.
+
+    The gradient by the unit is empty unless the cell spikes.
+    """
+    operands, lists = scan.operands, scan.lists
+    batch, heads = scan.sizes[1:]
+    cell = scan.kernel_cell
+    grad_state = torch.empty_like(grad_last)
+    tiles = cdiv(batch, SERIAL_SEQUENCES) if cell.spiking else 0
+    by_unit = scan.empty(tiles, *operands.unit.shape, dtype=torch.float32)
+    by_decay = scan.empty(tiles, heads, *states.shape[1:], dtype=torch.float32)
+    _launch_serial(
+        backward_kernel, scan,
+        work, operands.recurrent, operands.unit, scan.pointer(operands.decay), operands.gate,
+        lists.time, lists.first, scan.pointer(operands.lengths), scan.pointer(operands.reset),
+        states, inflow, grad_last, grad_state, by_unit, by_decay,
+    )  # fmt: skip
+    if not cell.spiking:
+        return grad_state, by_unit, by_decay
+    return grad_state, by_unit.sum(0), by_decay.sum(0)
+
+
+def weight_gradients(
+    scan: ScanLaunch, work: Tensor, states: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients by weight [N, S, D, I], bias [N, S, D], recurrent [N, S, D, D] and a bias added to
+    the recurrent product [N, S, D], in float32."""
+    by_weight, by_bias = _over_rows(scan, work, scan.operands.x, scan.features, False)
+    by_recurrent, by_inner_bias = _over_rows(scan, work, states, scan.width, True)
+    return by_weight, by_bias, by_recurrent, by_inner_bias
+
+
+def _over_rows(
+    scan: ScanLaunch, work: Tensor, source: Tensor, features: int, recurrent: bool
+) -> tuple[Tensor, Tensor]:
+    """Gradients by a matrix and its bias, summed over packed rows.
+
+    The matrix is applied to ``source``: x, or the states if it is ``recurrent``.
+    """
+    operands, lists = scan.operands, scan.lists
+    steps, batch, _ = scan.sizes
+    shape, cell = operands.weight.shape[:3], scan.kernel_cell
+    width = scan.tile_width
+    inner = feature_tile(features, tile_rows(width, operands.x.itemsize))
+    across = cdiv(features, inner)
+    # About two programs for each multiprocessor of a large GPU, but some work for each of them.
+    splits = max(1, min(256 // (scan.head_parts * across), cdiv(steps * batch, 512)))
+    light = cell.drives < 4 and operands.x.itemsize == 2  # else 4 warps spill
+    deep = max(16, min(128, 65536 // (4 ** (cell.drives > 1) * width * operands.x.itemsize)))
+    total = scan.empty(splits, *shape, features, dtype=torch.float32)
+    bias = scan.empty(splits, *shape, dtype=torch.float32)
+    weight_gradient_kernel[(scan.head_parts, across, splits)](
+        work, source, lists.time, lists.sequence, lists.first, scan.pointer(operands.reset),
+        total, bias, *scan.sizes, features, splits,
+        S=cell.drives, K=cell.coefficients, LAST=(cell.columns if recurrent else cell.drives) - 1,
+        D=scan.width, BD=width, CD=cell.components * scan.width, BM=deep, BI=inner,
+        SHARED=lists.shared, RECURRENT=recurrent, DECAYS=operands.decay is not None,
+        RESETS=operands.reset is not None, PRECISION=scan.precision,
+        num_warps=4 if light else 8, num_stages=2,
+    )  # fmt: skip
+    return total.sum(0), bias.sum(0)
+
+
+def input_gradient(scan: ScanLaunch, work: Tensor) -> Tensor:
+    """The gradient by x [T, B, I]."""
+    operands, lists = scan.operands, scan.lists
+    steps, batch, heads = scan.sizes
+    columns = operands.weight.shape[1] * scan.width
+    grad = torch.empty_like(operands.x)
+    rows, block = 64, feature_tile(columns, 128 // operands.x.itemsize)
+    inner = feature_tile(scan.features, 512 // operands.x.itemsize)
+    grid = (cdiv(steps * batch, rows), cdiv(scan.features, inner))
+    input_gradient_kernel[grid](
+        work, operands.weight, lists.index, lists.first, grad, steps, batch, heads,
+        scan.features, J=columns, KD=work.shape[1] * scan.width, BM=rows, BJ=block, BI=inner,
+        SHARED=lists.shared, PRECISION=scan.precision, num_warps=4, num_stages=2,
+    )  # fmt: skip
+    return grad
+
+
+def gate_gradient(
+    scan: ScanLaunch, suffix: Tensor, states: Tensor, inflow: Tensor, tail: Tensor
+) -> Tensor:
+    """dL/dg [T, b, N, m] in float32, at open and closed steps."""
+    operands, lists = scan.operands, scan.lists
+    relevant = None if operands.relevant is None else operands.relevant.view(torch.uint8)
+    steps, batch, heads = scan.sizes
+    gate_batch, _, units = operands.gate.shape[1:]
+    tile = batch_tile(batch, scan.tile_rows)
+    tiles = cdiv(batch, tile)
+    lead = scan.head_parts // heads if units == 1 else 1
+    lead *= tiles if lists.shared else 1
+    grad = scan.empty(lead, steps, gate_batch, heads, units, dtype=torch.float32)
+    # In the kernel, each of many narrow heads would read x for a small product. torch computes the
+    # products of all heads at once, unless only some of them are needed.
+    apart = relevant is None and scan.width <= NARROW
+    matrix = operands.weight.flatten(0, 2)
+    at_once = _steps_at_once(operands.x, len(matrix)) if apart else steps
+    for start in range(0, steps, at_once):
+        x = operands.x[start : start + at_once]
+        drives = linear(x, matrix) if apart else x
+        gate_kernel[(scan.head_parts * tiles * x.shape[0],)](
+            operands.x, drives, operands.weight, operands.bias, operands.recurrent, operands.unit,
+            scan.pointer(operands.decay), lists.time, lists.index, lists.first,
+            scan.pointer(operands.lengths), scan.pointer(operands.reset), scan.pointer(relevant),
+            suffix, states, inflow, tail, grad, start, *scan.sizes, scan.features,
+            BI=scan.tile_depth_of(scan.features), CHUNK=scan.chunk, GATE_UNITS=units,
+            HAS_LENGTHS=operands.lengths is not None, HAS_RELEVANT=relevant is not None,
+            HAS_DRIVE=apart, **scan.parallel_constants(tile), num_warps=8 if tile > 32 else 4,
+            num_stages=3,
+        )  # fmt: skip
+    return grad.sum(0) if lead > 1 else grad[0]
+
+
+def _steps_at_once(x: Tensor, columns: int) -> int:
+    """Steps whose ``columns`` products take no more memory than x, or at least a fixed minimum."""
+    steps, batch, features = x.shape
+    return max(cdiv(steps * features, columns), cdiv(PRODUCTS, batch * columns))

@@ -1,0 +1,267 @@
+"""The work on all events at once: projections, derivatives, and weight gradients.
+
+Each is a matrix product over packed rows. The host does not know how many rows a head
+has, so the grid is sized for the maximum, and surplus programs exit.
+"""
+
+import triton
+import triton.language as tl
+
+from .cells import linearize
+from .tiles import (
+    add_products,
+    carry,
+    cut,
+    head_and_units,
+    load_bias,
+    load_decay,
+    load_float,
+    load_units,
+    resets_at,
+    rows_at,
+    store_parts,
+    units,
+    zero_tiles,
+)
+
+
+@triton.jit
+def head_rows(FIRST, n, B, SHARED: tl.constexpr):
+    """The packed rows [begin, end) of head n; int32, because 64-bit division is slow."""
+    if SHARED:
+        return tl.load(FIRST + n).to(tl.int32) * B, tl.load(FIRST + n + 1).to(tl.int32) * B
+    else:
+        at = FIRST + tl.cast(n, tl.int64) * B
+        return tl.load(at).to(tl.int32), tl.load(at + B).to(tl.int32)
+
+
+@triton.jit
+def place_of(TIME, SEQUENCE, row, end, B, T, SHARED: tl.constexpr):
+    """Position, step and sequence of packed rows, and which of them are events."""
+    inside = row < end
+    if SHARED:
+        position = row // B
+        b = row % B
+    else:
+        position = row
+        b = tl.load(SEQUENCE + row, mask=inside, other=0)
+    t = tl.load(TIME + position, mask=inside, other=-1)
+    return position, t, b, inside & (t >= 0) & (t < T)
+
+
+@triton.jit(do_not_specialize=["T", "B"])
+def project_kernel(
+    X,  # [T, B, I]
+    W,  # [N, S, D, I]
+    BIAS,  # [N, S, D]
+    TIME,
+    SEQUENCE,
+    FIRST,
+    DRIVES,  # [rows, S, D]
+    T,
+    B,
+    I,
+    S: tl.constexpr,
+    D: tl.constexpr,
+    BD: tl.constexpr,
+    BM: tl.constexpr,
+    BI: tl.constexpr,
+    SHARED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """The input projection at events: gathered rows of x times a head's weights."""
+    n, rd = head_and_units(tl.program_id(1), D, BD)
+    begin, end = head_rows(FIRST, n, B, SHARED)
+    row = begin + tl.program_id(0) * BM + tl.arange(0, BM)
+    if tl.min(row, 0) < end:
+        _, t, b, is_event = place_of(TIME, SEQUENCE, row, end, B, T, SHARED)
+        x_rows = X + ((t.to(tl.int64) * B + b) * I)[:, None]
+        none = tl.zeros((BM, BD), tl.float32)
+        sums = [none + v for v in load_bias(BIAS, n, rd, S, D)]
+        sums = add_products(sums, x_rows, is_event, W, n, rd, I, S, D, BI, PRECISION)
+        out = DRIVES + row.to(tl.int64)[:, None] * (S * D) + rd[None, :]
+        store_parts(out, sums, units(is_event, rd, D, BD), S, D)
+
+
+@triton.jit(do_not_specialize=["T", "B"])
+def linearize_kernel(
+    DRIVES,  # [rows, S, D]
+    R,
+    UNIT,
+    DECAY,
+    TIME,
+    SEQUENCE,
+    FIRST,
+    RESET,  # [T, B]
+    STATES,  # [rows, C, D]
+    WORK,  # [rows, K, D]
+    T,
+    B,
+    N,
+    CELL: tl.constexpr,
+    CONSTANTS: tl.constexpr,
+    S: tl.constexpr,
+    C: tl.constexpr,
+    P: tl.constexpr,
+    U: tl.constexpr,
+    K: tl.constexpr,
+    G: tl.constexpr,
+    D: tl.constexpr,
+    BD: tl.constexpr,
+    BM: tl.constexpr,
+    BI: tl.constexpr,
+    SHARED: tl.constexpr,
+    DECAYS: tl.constexpr,
+    RESETS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """The cell's derivatives at all events."""
+    n, rd = head_and_units(tl.program_id(1), D, BD)
+    begin, end = head_rows(FIRST, n, B, SHARED)
+    row = begin + tl.program_id(0) * BM + tl.arange(0, BM)
+    if tl.min(row, 0) < end:
+        position, t, b, is_event = place_of(TIME, SEQUENCE, row, end, B, T, SHARED)
+        mask = units(is_event, rd, D, BD)
+        stride = B if SHARED else 1
+        wide = row.to(tl.int64)[:, None]
+        states = STATES + (wide - stride) * (C * D)
+        before = load_float(states + rd[None, :], mask, C, D)
+        received = is_event
+        if DECAYS:
+            decay = load_decay(DECAY, n, rd, C, D)
+            earlier = tl.load(TIME + position - 1, mask=is_event, other=0)
+            before = carry(before, decay, (t - earlier - 1)[:, None], C)
+            received = received & (earlier == t - 1)  # a spike, at the very next step only
+        if RESETS:
+            fresh = resets_at(RESET, t, b, B, is_event)
+            before = cut(fresh, before, C)
+            received = received & (fresh == 0)
+        unit = load_units(UNIT, n, N, rd, P, D)
+        x = load_float(DRIVES + wide * (S * D) + rd[None, :], mask, S, D)
+        zero = zero_tiles(BM, BD, S)
+        q = add_products(zero, states, received, R, n, rd, D, S, D, BI, PRECISION)
+        derivatives = linearize(x, q, before, unit, CELL)
+        store_parts(WORK + wide * (K * D) + rd[None, :], derivatives, mask, K, D)
+
+
+@triton.jit(do_not_specialize=["T", "B", "SPLITS"])
+def weight_gradient_kernel(
+    WORK,  # [rows, K, D]: gradient columns
+    SOURCE,  # x [T, B, I], or states [rows, C, D]
+    TIME,
+    SEQUENCE,
+    FIRST,
+    RESET,  # [T, B]
+    GRAD,  # [splits, N, S, D, I] float32
+    GRAD_BIAS,  # [splits, N, S, D] float32
+    T,
+    B,
+    N,
+    I,
+    SPLITS,
+    S: tl.constexpr,
+    K: tl.constexpr,
+    LAST: tl.constexpr,  # the column of the last drive
+    D: tl.constexpr,
+    BD: tl.constexpr,
+    CD: tl.constexpr,
+    BM: tl.constexpr,
+    BI: tl.constexpr,
+    SHARED: tl.constexpr,
+    RECURRENT: tl.constexpr,
+    DECAYS: tl.constexpr,
+    RESETS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """dW = dY^T X over the rows of one split.
+
+    Row by row, dY has the gradients by the drives and X the vectors that the weights multiply: the
+    inputs, or the states for the recurrent weights.
+    """
+    n, rd = head_and_units(tl.program_id(0), D, BD)
+    split = tl.program_id(2)
+    i = tl.program_id(1) * BI + tl.arange(0, BI)
+    begin, end = head_rows(FIRST, n, B, SHARED)
+    share = tl.cdiv(tl.cdiv(end - begin, BM), SPLITS) * BM
+    begin = begin + share * split
+    end = tl.minimum(begin + share, end)
+    stride = B if SHARED else 1
+    sums = ()
+    bias = ()
+    for _ in tl.static_range(S):
+        sums = sums + (tl.zeros((BD, BI), tl.float32),)
+        bias = bias + (tl.zeros((BD,), tl.float32),)
+    for start in range(begin, end, BM):
+        row = start + tl.arange(0, BM)
+        wide = row.to(tl.int64)
+        position, t, b, is_event = place_of(TIME, SEQUENCE, row, end, B, T, SHARED)
+        read = is_event
+        if RECURRENT:
+            source = (wide - stride) * CD
+            if DECAYS:  # a spike is received at the very next step only
+                read = read & (tl.load(TIME + position - 1, mask=is_event, other=-2) == t - 1)
+            if RESETS:
+                read = read & (resets_at(RESET, t, b, B, is_event) == 0)
+        else:
+            source = (t.to(tl.int64) * B + b) * I
+        value = tl.load(
+            SOURCE + source[:, None] + i[None, :], mask=read[:, None] & (i < I)[None, :], other=0.0
+        ).to(WORK.dtype.element_ty)
+        columns = WORK + wide[:, None] * (K * D) + rd[None, :]
+        mask = units(is_event, rd, D, BD)
+        more = ()
+        more_bias = ()
+        for s in tl.static_range(S):
+            column = LAST if s == S - 1 else s
+            grad = tl.load(columns + column * D, mask=mask, other=0.0)
+            product = tl.dot(tl.trans(grad), value, sums[s], input_precision=PRECISION)
+            more = more + (product,)
+            more_bias = more_bias + (bias[s] + tl.sum(grad.to(tl.float32), 0),)
+        sums = more
+        bias = more_bias
+    for s in tl.static_range(S):
+        out = ((tl.cast(split, tl.int64) * N + n) * S + s) * D + rd
+        mask = (rd < D)[:, None] & (i < I)[None, :]
+        tl.store(GRAD + out[:, None] * I + i[None, :], sums[s], mask=mask)
+        if tl.program_id(1) == 0:
+            tl.store(GRAD_BIAS + out, bias[s], mask=rd < D)
+
+
+@triton.jit(do_not_specialize=["T", "B"])
+def input_gradient_kernel(
+    WORK,  # [rows, K * D]: gradient columns
+    W,  # [N, J, I]
+    INDEX,
+    FIRST,
+    GRAD_X,  # [T, B, I]
+    T,
+    B,
+    N,
+    I,
+    J: tl.constexpr,
+    KD: tl.constexpr,
+    BM: tl.constexpr,
+    BJ: tl.constexpr,
+    BI: tl.constexpr,
+    SHARED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """The gradient by x: at every step, the sum over the heads that have an event there."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    i = tl.program_id(1) * BI + tl.arange(0, BI)
+    t, b = m // B, m % B
+    inside = m < T * B
+    total = tl.zeros((BM, BI), tl.float32)
+    for n in range(0, N):
+        row, is_event = rows_at(INDEX, FIRST, t, b, inside, n, B, N, SHARED)
+        if tl.max(is_event.to(tl.int32), 0) > 0:
+            for start in range(0, J, BJ):
+                j = start + tl.arange(0, BJ)
+                at_grad = row[:, None] * KD + j[None, :]
+                grad = tl.load(WORK + at_grad, mask=is_event[:, None] & (j < J)[None, :], other=0.0)
+                at_w = (tl.cast(n, tl.int64) * J + j)[:, None] * I + i[None, :]
+                w = tl.load(W + at_w, mask=(j < J)[:, None] & (i < I)[None, :], other=0.0)
+                more = tl.dot(grad, w.to(grad.dtype), total, input_precision=PRECISION)
+                total = tl.where(is_event[:, None], more, total)  # 0 times NaN is NaN
+    out = GRAD_X + m.to(tl.int64)[:, None] * I + i[None, :]
+    tl.store(out, total.to(GRAD_X.dtype.element_ty), mask=inside[:, None] & (i < I)[None, :])

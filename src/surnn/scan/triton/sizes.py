@@ -1,0 +1,218 @@
+"""How large tiles are, and how many programs share the work.
+
+Sizes depend on shapes and the device, never on data, so that results repeat bit for bit.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from surnn.nn.runtime import cdiv, is_interpreted, next_power_of_2
+
+from ..contract import ScanOperands
+from .cells import KernelCell, kernel_cell
+from .lists import DeviceEventList
+
+# Sequences per program of the serial kernels: the smallest tile that tensor cores take.
+SERIAL_SEQUENCES = 16
+# Bytes of shared memory that a serial kernel needs in addition to the weights it keeps there.
+RESERVED_BYTES = 27 * 1024
+# Steps per chunk: long enough for a program of its own, short enough for many chunks.
+CHUNK, LONG_CHUNK = 64, 256
+LONG = 1 << 14
+
+
+@dataclass(frozen=True)
+class ScanLaunch:
+    """One scan as the kernels read it: its operands, its event lists, and its sizes."""
+
+    operands: ScanOperands
+    """Contiguous, with matrices in x's dtype."""
+    lists: DeviceEventList
+    precision: str
+
+    @classmethod
+    def prepare(
+        cls, operands: ScanOperands, lists: DeviceEventList, precision: str
+    ) -> "ScanLaunch":
+        """Convert the operands to the layout that kernels read."""
+        dtype = operands.x.dtype
+        matrices = {"weight": operands.weight.to(dtype), "recurrent": operands.recurrent.to(dtype)}
+        names = ("x", "bias", "unit", "gate", "decay", "lengths", "relevant")
+        tensors = {name: getattr(operands, name) for name in names} | matrices
+        tensors["reset"] = None if operands.reset is None else operands.reset.view(torch.uint8)
+        contiguous = {k: None if v is None else v.contiguous() for k, v in tensors.items()}
+        return cls(operands.replace(**contiguous), lists, precision)
+
+    @cached_property
+    def kernel_cell(self) -> KernelCell:
+        cell = kernel_cell(self.operands.cell)
+        assert cell is not None
+        return cell
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """T, B, N."""
+        return self.operands.x.shape[0], self.operands.x.shape[1], self.operands.weight.shape[0]
+
+    @property
+    def width(self) -> int:
+        return self.operands.weight.shape[2]
+
+    @property
+    def features(self) -> int:
+        return self.operands.x.shape[2]
+
+    @property
+    def rows(self) -> int:
+        return self.lists.rows(self.sizes[1])
+
+    @property
+    def rows_of_a_head(self) -> int:
+        """An upper bound, padding included."""
+        steps, batch, _ = self.sizes
+        return min(self.rows, (steps + 2) * batch)
+
+    @property
+    def tile_rows(self) -> int:
+        return tile_rows(self.tile_width, self.operands.x.itemsize)
+
+    def tile_depth_of(self, features: int) -> int:
+        return feature_tile(features, tile_depth(self.tile_width, self.operands.x.itemsize))
+
+    @property
+    def chunk(self) -> int:
+        return CHUNK if self.sizes[0] <= LONG else LONG_CHUNK
+
+    def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        return torch.empty(
+            shape, dtype=dtype or self.operands.x.dtype, device=self.operands.x.device
+        )
+
+    @cached_property
+    def tile_width(self) -> int:
+        """Units that the parallel kernels handle at a time."""
+        return min(padded(self.width), 64 if self.width > 128 else 128)
+
+    @property
+    def head_parts(self) -> int:
+        """Programs for all units of all heads."""
+        return self.sizes[2] * cdiv(self.width, self.tile_width)
+
+    @property
+    def serial_tiles(self) -> int:
+        """Tiles of the serial kernels: a head's list, for some of the sequences."""
+        return cdiv(self.sizes[1], SERIAL_SEQUENCES) * self.sizes[2]
+
+    def serial_constants(self) -> dict[str, Any]:
+        """Constants of the serial kernels."""
+        whole, drives = padded(self.width), self.kernel_cell.drives
+        part, warps = whole, {16: 2, 32: 4, 64: 8}.get(whole, 8)
+        kind, device = self.operands.x.dtype, self.operands.x.device
+        if not is_interpreted() and not fits_on_chip(drives, self.width, kind, device):
+            part, warps = part_of_head(drives, self.width, kind, device), 8
+        meta = {
+            **self.kernel_cell.meta(),
+            **self._common(part),
+            "KD": whole,
+            "TEAM": cdiv(self.width, part),
+            "BT": SERIAL_SEQUENCES,
+            "MASKED": not self.operands.binary
+            or self.operands.gate.shape[-1] > 1
+            or self.operands.reset is not None,  # a reset is an event, open or closed
+            "RESETS": self.operands.reset is not None,
+            "GATE_UNITS": self.operands.gate.shape[-1],
+            "HAS_LENGTHS": self.operands.lengths is not None,
+            "num_warps": warps,
+        }
+        if meta["TEAM"] > 1:  # programs of a team wait for each other, so all must run at once
+            meta["launch_cooperative_grid"] = True
+        return meta
+
+    def _common(self, width: int) -> dict[str, Any]:
+        return {
+            "D": self.width,
+            "BD": width,
+            "SHARED": self.lists.shared,
+            "DECAYS": self.operands.decay is not None,
+            "PRECISION": self.precision,
+        }
+
+    def parallel_constants(self, rows: int) -> dict[str, Any]:
+        """Constants of the parallel kernels that compute the cell, for tiles of ``rows``."""
+        meta = {**self.kernel_cell.meta(), **self._common(self.tile_width), "BM": rows}
+        return meta | {"RESETS": self.operands.reset is not None}
+
+    def output_constants(self) -> dict[str, Any]:
+        """Constants of the kernels between states and steps."""
+        meta = self._common(self.tile_width)
+        del meta["PRECISION"]
+        return meta | {"C": self.kernel_cell.components}
+
+    def pointer(self, tensor: Tensor | None) -> Tensor:
+        """``tensor``, or for None some tensor that the kernel does not read."""
+        return self.lists.first if tensor is None else tensor
+
+
+def padded(width: int) -> int:
+    """Tile width of a head: tensor cores take 16 at least, tiles are powers of two."""
+    return max(16, next_power_of_2(width))
+
+
+@torch.compiler.assume_constant_result
+def _chip(index: int | None) -> tuple[int, int]:
+    """Multiprocessors of a CUDA device, and bytes of shared memory that a program can have."""
+    properties = torch.cuda.get_device_properties(index)
+    shared = getattr(properties, "shared_memory_per_block_optin", 99 * 1024)
+    return properties.multi_processor_count, shared
+
+
+def multiprocessors(device: torch.device) -> int:
+    """How many programs certainly run at once; for the interpreter, those of an H200."""
+    return _chip(device.index)[0] if device.type == "cuda" else 132
+
+
+def on_chip(device: torch.device) -> int:
+    """Bytes of weights that one program can keep on chip."""
+    shared = _chip(device.index)[1] if device.type == "cuda" else 227 * 1024
+    return shared - RESERVED_BYTES
+
+
+def previous_power_of_2(n: int) -> int:
+    return 1 << (max(n, 1).bit_length() - 1)
+
+
+def fits_on_chip(drives: int, width: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether one program can keep a head's recurrent weights."""
+    size = drives * padded(width) ** 2 * dtype.itemsize
+    return padded(width) <= 128 and size <= on_chip(device)
+
+
+def part_of_head(drives: int, width: int, dtype: torch.dtype, device: torch.device) -> int:
+    """Units per program where a team of programs shares a head; below 16 the head does not fit.
+
+    A program keeps its units' weights and, for its sequences, the outputs of all units.
+    """
+    per_unit = drives * padded(width) * dtype.itemsize
+    return min(64, previous_power_of_2(on_chip(device) // per_unit - SERIAL_SEQUENCES))
+
+
+def batch_tile(batch: int, most: int) -> int:
+    return min(most, max(16, next_power_of_2(batch)))
+
+
+def feature_tile(features: int, most: int) -> int:
+    return min(most, max(16, next_power_of_2(features)))
+
+
+def tile_rows(width: int, itemsize: int) -> int:
+    """Rows of a tile where a program holds a few tiles of a head's width at once."""
+    return max(16, min(128, 16384 // (width * itemsize)))
+
+
+def tile_depth(width: int, itemsize: int) -> int:
+    """Input features per tile where a program also holds weights for a head's width."""
+    return max(16, min(64, 8192 // (width * itemsize)))

@@ -1,0 +1,1 @@
+"""Training: the loop, one optimizer step, evaluation, schedules, distributed processes."""

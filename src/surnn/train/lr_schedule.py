@@ -1,0 +1,30 @@
+"""Schedules of the learning rate and of gate noise: pure functions of the progress of a run.
+
+Progress is counted in optimizer steps and need not be whole. With a time budget it is the share of
+the budget that is used, if that is ahead of the steps, so that schedules end with the budget on any
+machine.
+"""
+
+import math
+
+from surnn.config import TrainConfig
+from surnn.nn.gates import noise_at
+
+
+def learning_rate_share(config: TrainConfig, progress: float) -> float:
+    """The share of the full learning rate: linear warm-up, hold, cosine decay."""
+    if progress < config.warmup:
+        return min(1.0, (progress + 1) / config.warmup)
+    begin = max(config.warmup, config.hold * config.steps)
+    if progress <= begin:
+        return 1.0
+    done = min(1.0, (progress - begin) / max(1.0, config.steps - begin))
+    return config.final + (1 - config.final) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def gate_noise(config: TrainConfig, progress: float) -> float:
+    """How far sampled and relaxed gates are from hard ones, from 1 to 0."""
+    if config.anneal is None:
+        return 1.0
+    begin, end = (share * config.steps for share in config.anneal)
+    return noise_at(progress, begin, end)

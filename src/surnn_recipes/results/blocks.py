@@ -1,0 +1,166 @@
+"""Tables of numbers in the README and in docs/, written from records.
+
+A document marks the place of a table::
+
+    <!-- results: cpu -->
+    <!-- /results -->
+
+``write`` fills it in, and ``check`` fails if it is not up to date.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import ResultsError
+from .headlines import headline_table
+from .records import read_records
+from .tables import head, row_of, spread
+
+_BLOCK = re.compile(r"(<!-- results: (\S+) -->\n).*?(<!-- /results -->)", flags=re.DOTALL)
+
+
+def fill_blocks(text: str, results: Path) -> str:
+    """A document with its tables made from the records in the folder ``results``."""
+
+    def fill(block: re.Match[str]) -> str:
+        name = block.group(2)
+        if name not in BLOCKS:
+            raise ResultsError(f"there is no table {name!r}; known are {', '.join(sorted(BLOCKS))}")
+        return block.group(1) + "\n".join(BLOCKS[name](results)) + "\n" + block.group(3)
+
+    return _BLOCK.sub(fill, text)
+
+
+def documents(root: Path) -> list[Path]:
+    """The documents that may contain tables."""
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def numbers(results: Path) -> list[str]:
+    """The README's three numbers."""
+    records = read_records(results / "rows")
+    ours, gru = records["psmnist-stepwise"], records["psmnist-stepwise-gru"]
+    cpu = [row for row in _load(results, "cpu_bench")["tables"]["cells"] if row["layer"] == "SuGRU"]
+    train = [row["train"] for row in cpu]
+    steps = _steps(_load(results, "engine_bench"))
+    closed, dense = steps["engine, 83% closed, float32"], steps["engine, dense, float32"]
+    rival = steps["onnxruntime GRU, streamed"]
+    rate = 100 * ours["update_rate"]
+    return [
+        *head("measured", "surnn", "for comparison", "command"),
+        row_of(
+            "accuracy on psMNIST, pixel by pixel [%]",
+            f"{spread('accuracy', ours['test'])}, at {rate:.0f} % of updates",
+            f"GRU: {spread('accuracy', gru['test'])}", "`surnn reproduce psmnist-stepwise`",
+        ),
+        row_of(
+            "time of a training step on one CPU core, `SuGRU(I, H)` as it comes",
+            f"{min(train):.2f} to {max(train):.2f} of `nn.GRU`'s", "1 (`nn.GRU`, same size)",
+            "`python benchmarks/cpu.py`",
+        ),
+        row_of(
+            "time of a step in C, 2 x 256 units, 83 % of them closed", f"{closed:.1f} µs",
+            f"dense {dense:.0f} µs, onnxruntime {rival:.0f} µs", "`surnn bench engine`",
+        ),
+    ]  # fmt: skip
+
+
+def cpu(results: Path) -> list[str]:
+    """Time of all layers on a CPU, as a share of torch's."""
+    found = _load(results, "cpu_bench")["tables"]["cells"]
+    shapes = list(dict.fromkeys(tuple(row["shape"]) for row in found))
+    lines = head("evaluation / training", *(", ".join(map(str, shape)) for shape in shapes))
+    for layer in dict.fromkeys(row["layer"] for row in found):
+        cells = {tuple(r["shape"]): r for r in found if r["layer"] == layer}
+        ratios = (f"{cells[s]['eval']:.2f} / {cells[s]['train']:.2f}" for s in shapes)
+        lines.append(row_of(f"`{layer}`", *ratios))
+    return lines
+
+
+def cpu_rates(results: Path) -> list[str]:
+    """Training time on a CPU by update rate, as a share of nn.GRU's."""
+    tables = _load(results, "cpu_bench")["tables"]
+    shapes = list(dict.fromkeys(tuple(row["shape"]) for row in tables["rates"]))
+    lines = head("heads, rate", *(", ".join(map(str, shape)) for shape in shapes))
+    for name, heads in (("rates", 1), ("rates, 16 heads", 16)):
+        for rate in dict.fromkeys(row["rate"] for row in tables[name]):
+            cells = {tuple(r["shape"]): r for r in tables[name] if r["rate"] == rate}
+            ratios = (f"{cells[shape]['train']:.2f}" for shape in shapes)
+            lines.append(row_of(f"{heads}, {rate:g}", *ratios))
+    return lines
+
+
+def gpu(results: Path) -> list[str]:
+    """Time of a training step on a GPU, beside cuDNN's in the same dtype."""
+    lines = head("layer", "T, B", "dtype", "cuDNN", "p=1", "p=0.17", "cuDNN, graph", "p=1, graph",
+                 "p=0.17, graph")  # fmt: skip
+    cases: dict[str, list[dict[str, Any]]] = {}
+    for record in _load(results, "gpu_bench")["records"]:
+        if record["group"] in ("layer", "dense") and not record["error"]:
+            cases.setdefault(record["case"], []).append(record)
+    for records in cases.values():
+        theirs = {r["mode"]: r for r in records if r["kind"] == "torch"}
+        dtype = theirs["eager"]["dtype"]
+        ours = {
+            (r["mode"], r["rate"]): r
+            for r in records
+            if r["kind"] == "ours" and r["dtype"] == dtype and r["backend"] != "onepass"
+        }
+        one = ours["eager", 1.0]
+        cells = [f"{one['cell'].upper()}, {one['heads']} x {one['H'] // one['heads']}",
+                 f"{one['T']}, {one['B']}", dtype.replace("bfloat16", "bf16")]  # fmt: skip
+        for mode in ("eager", "graph"):
+            base = theirs[mode]["fwd_bwd_ms"]
+            cells.append(f"{base:.3g} ms")
+            times = (ours[mode, rate]["fwd_bwd_ms"] for rate in (1.0, 0.17))
+            cells += [f"{time:.3g} ms, {base / time:.1f}x" for time in times]
+        lines.append(row_of(*cells))
+    return lines
+
+
+_ENGINE_ROWS = {
+    "dense": "engine, dense",
+    "83 % of units closed, in groups of 16": "engine, 83% closed",
+    "87 %": "engine, 87% closed",
+    "83 %, each unit by itself": "engine, 83% closed, single units",
+    "87 %, each unit by itself": "engine, 87% closed, single units",
+}
+
+
+def engine(results: Path) -> list[str]:
+    """Microseconds of a step of the C engine."""
+    found = _load(results, "engine_bench")
+    steps, worst = _steps(found), {r["name"]: r.get("worst_us") for r in found["records"]}
+    dense = steps["engine, dense, float32"]
+    lines = head("2 x 256 GRU, µs a step", "float32", "faster than dense", "worst step", "int8")
+    for text, name in _ENGINE_ROWS.items():
+        time, late = steps[f"{name}, float32"], worst[f"{name}, float32"]
+        lines.append(row_of(
+            text, f"{time:.1f}", f"{dense / time:.1f}x", "" if late is None else f"{late:.1f}",
+            f"{steps[f'{name}, int8']:.1f}",
+        ))  # fmt: skip
+    for name in ("onnxruntime GRU, streamed", "torch nn.GRU, streamed"):
+        lines.append(row_of(name, f"{steps[name]:.1f}", f"{dense / steps[name]:.1f}x", "", ""))
+    return lines
+
+
+def _load(results: Path, folder: str) -> dict[str, Any]:
+    return json.loads((results / folder / "result.json").read_text())
+
+
+def _steps(engine_bench: dict[str, Any]) -> dict[str, float]:
+    """Microseconds of a time step of each contestant."""
+    return {r["name"]: r["sequence_us"] / engine_bench["steps"] for r in engine_bench["records"]}
+
+
+BLOCKS: dict[str, Callable[[Path], list[str]]] = {
+    "numbers": numbers,
+    "headlines": lambda results: headline_table(results / "rows"),
+    "cpu": cpu,
+    "cpu-rates": cpu_rates,
+    "gpu": gpu,
+    "engine": engine,
+}

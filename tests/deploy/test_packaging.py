@@ -1,0 +1,71 @@
+"""What is in a wheel and in a source distribution; neither is compiled here."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+
+from helpers.paths import ROOT
+
+setuptools = pytest.importorskip("setuptools")
+pytestmark = pytest.mark.skipif(
+    int(setuptools.__version__.partition(".")[0]) < 77,
+    reason=f"pyproject.toml needs setuptools 77 or newer, this is {setuptools.__version__}",
+)
+LEFT_OUT = shutil.ignore_patterns(
+    ".venv", ".git", ".*_cache", "build", "dist", "__pycache__", "*.so", "*.egg-info"
+)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A copy of the sources."""
+    folder = tmp_path_factory.mktemp("tree") / "surnn"
+    shutil.copytree(ROOT, folder, ignore=LEFT_OUT)
+    return folder
+
+
+def build(tree, *command: str):
+    """The one file that setup.py writes, in an environment without a compiler."""
+    subprocess.run(
+        [sys.executable, "setup.py", "--quiet", *command, "--dist-dir", "made"],
+        cwd=tree, check=True, capture_output=True, env={**os.environ, "CC": "no-such-compiler"},
+    )  # fmt: skip
+    (path,) = (tree / "made").iterdir()
+    path = path.rename(tree / path.name)
+    return path
+
+
+def test_a_wheel_without_the_library_is_tagged_for_any_platform(tree):
+    wheel = build(tree, "bdist_wheel")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert not [name for name in names if "libsurnn" in name]
+    assert {"surnn/py.typed", "surnn/csrc/surnn.h", "surnn/integrations/sb3.py"} <= set(names)
+    (metadata,) = (name for name in names if name.endswith("METADATA"))
+    text = zipfile.ZipFile(wheel).read(metadata).decode()
+    assert "License-Expression: Apache-2.0" in text
+    assert "Requires-Dist: torch>=2.11\n" in text  # no upper limit
+    assert 'Requires-Dist: filelock>=3.20.1; extra == "train"' in text
+    for line in ("Author: ", "Project-URL: Repository", "Classifier: Programming Language :: C"):
+        assert line in text
+
+
+def test_a_source_distribution_is_complete(tree):
+    with tarfile.open(build(tree, "sdist")) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    for folder in ("csrc", "tests", "docs", "examples", "benchmarks", "src"):
+        for path in (tree / folder).rglob("*"):
+            name = str(path.relative_to(tree))
+            if path.is_file() and "egg-info" not in name and "__pycache__" not in name:
+                assert name in names
+    assert {"CMakeLists.txt", "Makefile", "pyproject.toml", "setup.py", "SECURITY.md"} <= names
+    assert {
+        ".gitattributes",
+        "results/gpu_bench/result.json",
+        "results/claims.md",
+    } <= names
