@@ -1,6 +1,6 @@
-"""The pictures in docs/report.md: two small runs on Copying Memory, trained and compared.
+"""Makes the pictures of docs/report.md: two small runs on Copying Memory, trained and compared.
 
-python docs/make_report.py [FOLDER]        with runs in FOLDER that are there already, if any
+python docs/make_report.py [FOLDER]        uses runs that FOLDER holds already
 """
 
 import sys
@@ -10,8 +10,8 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path.append(str(DOCS.parent / "tests"))
 
-from browser import Page  # noqa: E402
-from surnn.cli import main  # noqa: E402
+from helpers.browser import Page  # noqa: E402
+from surnn.cli.main import main  # noqa: E402
 
 COMMON = (
     "--task.delay 100 --task.objective recall --model.block stack --model.width 128 "
@@ -30,7 +30,7 @@ def surnn(*words: str) -> None:
 
 
 def make(folder: Path) -> None:
-    """Train what is not there, and take the pictures."""
+    """Train missing runs and take the pictures."""
     for name, options in RUNS.items():
         if not (folder / name).exists():
             surnn("train", "copying", *options.split(), "--out", str(folder / name))

@@ -1,11 +1,11 @@
-"""Make every figure of docs/analysis.md from models that are trained here and now, on the CPU.
+"""Makes all figures of docs/analysis.md from models trained on the CPU.
 
     make figures                              all of them; a quarter of an hour on two cores
     python docs/figures/make.py gate-raster   one of them
 
-Trained models are kept in runs/figures and used again. Figures of real data need it: give its
-folder as SURNN_DATA or --data, or get it with surnn data; without it they are skipped, with a
-message.
+Trained models are stored in runs/figures and reused. Figures of real data need their data sets: set
+SURNN_DATA or --data, or download them with surnn data. Without them these figures are skipped, with
+a message.
 """
 
 import argparse
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "runs" / "figures"
 HERE = Path(__file__).resolve().parent
 
-# Every run as the command that makes it: surnn train WORDS --out RUNS/NAME
+# Runs, as words of their command: surnn train WORDS --out RUNS/NAME
 COPYING = "copying --task.delay 100 --task.objective recall --model.width 128 --model.layers 2 "
 COPYING += "--model.block stack --train.steps 700 --train.batch 16 --train.warmup 10 "
 COPYING += "--train.evaluate-every 25 --train.evaluation-batches 16 "
@@ -56,7 +56,7 @@ TRAINED = {
 BOTH = ("copying-sugru-0", "copying-gru-0")
 ONE = ("copying-sugru-0",)
 
-# Every figure: the file's name, what surnn plot calls it, and the runs that it shows.
+# Figures by file name: the name in surnn plot, and the runs.
 FIGURES = {
     "copying-loss": ("copying-loss", [name for name in TRAINED if name.startswith("copying")]),
     "learning-curves": ("learning-curves", ("psmnist-sugru", "psmnist-gru")),
@@ -77,7 +77,7 @@ FIGURES = {
     "trade-offs": ("trade-offs", ONE),
 }
 MEASURED = {"run-time": "gpu_bench", "latency": "engine_bench"}
-"""Figures of benchmarks that are kept in results/; those of its rows are RESULTS.md's."""
+"""Figures of the benchmarks in results/."""
 
 
 def main() -> None:
@@ -107,8 +107,8 @@ def main() -> None:
 
 
 def missing_data(name: str) -> list[str]:
-    """Data sets that a run needs and that are not here."""
-    from surnn.data.where import find  # noqa: PLC0415 (after SURNN_DATA is set)
+    """Missing data sets of a run."""
+    from surnn.data.locate import find  # noqa: PLC0415 (after SURNN_DATA is set)
     from surnn.tasks import load_task  # noqa: PLC0415
 
     needs = load_task(TRAINED[name].split()[0]).needs
@@ -116,7 +116,7 @@ def missing_data(name: str) -> list[str]:
 
 
 def train(name: str) -> None:
-    """The run, unless it is there already."""
+    """Train a run, unless it exists."""
     out = RUNS / name
     if not (out / "best").exists():
         print(f"\n--- {name}", flush=True)
@@ -127,13 +127,13 @@ def draw(name: str, plot: str, folders: list[Path]) -> None:
     """Write docs/figures/NAME.png."""
     out = HERE / f"{name}.png"
     surnn("plot", plot, *map(str, folders), "--out", str(out))
-    # 128 colours are enough, and half the size.
+    # 128 colours suffice, at half the size.
     Image.open(out).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(out, optimize=True)
 
 
 def surnn(*words: str) -> None:
-    """The command, within this process; if it fails, that is the end."""
-    from surnn.cli import main as command  # noqa: PLC0415 (after SURNN_DATA is set)
+    """Run a surnn command in this process; a failure ends the program."""
+    from surnn.cli.main import main as command  # noqa: PLC0415 (after SURNN_DATA is set)
 
     if status := command(words):
         sys.exit(status)
