@@ -122,6 +122,29 @@ def test_a_class_for_each_sequence(pool, side):
     assert all(p.requires_grad for p in model.parameters())
 
 
+@pytest.mark.parametrize("to", ["SuRNNForSequenceClassification", "SuRNNForCausalLM"])
+def test_a_readout_that_the_checkpoint_lacks_is_initialised(tmp_path, to):
+    other = {"SuRNNForCausalLM", "SuRNNForSequenceClassification"} - {to}
+    build(other.pop(), tied=False).save_pretrained(tmp_path)
+    torch.use_deterministic_algorithms(True)  # fills memory that nobody has written with NaN
+    try:
+        model = getattr(hf, to).from_pretrained(tmp_path)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for name, parameter in model.named_parameters():
+        assert parameter.isfinite().all(), name
+    (readout,) = model._readouts().values()
+    assert 0 < readout.weight.abs().max() < 1
+
+
+def test_other_weights_must_be_in_the_checkpoint(tmp_path):
+    build(model={"layers": 2}).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"lacks \d+ weights .* model\.blocks\.2"):
+        hf.SuRNNForCausalLM.from_pretrained(
+            tmp_path, config=build(model={"layers": 3}).config, output_loading_info=True
+        )
+
+
 def test_a_classifier_starts_with_a_language_model_and_learns(tmp_path):
     pytest.importorskip("accelerate")
     language = build(tied=False)

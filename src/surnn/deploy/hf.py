@@ -122,6 +122,9 @@ class SuRNNForSequenceClassification(SuRNNPreTrainedModel):
         self.score = nn.Linear(self.model.width, self.num_labels, bias=False)
         self.post_init()
 
+    def _readouts(self) -> dict[str, nn.Linear]:
+        return {"score": self.score}
+
     def forward(
         self,
         input_ids: Tensor | None = None,

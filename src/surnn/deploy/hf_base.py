@@ -126,8 +126,35 @@ class SuRNNPreTrainedModel(transformers.PreTrainedModel):
     def register_for_auto_class(cls, auto_class: str = "AutoModel") -> None:
         """Do nothing, as in :class:`SuRNNConfig`."""
 
+    # ------------------------------------------------------------ weights
+
+    def _readouts(self) -> dict[str, nn.Linear]:
+        """Linear readouts by name: a checkpoint of another task lacks them."""
+        head = self.model.head
+        return {"model.head": head} if isinstance(head, nn.Linear) else {}
+
     def _init_weights(self, module: Any) -> None:
-        """Do nothing: layers initialise their own weights."""
+        """Initialise a readout. Other layers do it when they are made.
+
+        ``from_pretrained`` makes the model without memory, and calls this for weights that the
+        checkpoint lacks. Without it they would be whatever the memory held before.
+        """
+        if any(module is readout for readout in self._readouts().values()):
+            module.reset_parameters()
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **options: Any) -> Any:
+        """As in transformers, but only a readout may be missing from the checkpoint."""
+        model, info = super().from_pretrained(*args, output_loading_info=True, **options)
+        new = tuple(f"{name}." for name in model._readouts())
+        missing = sorted(name for name in info["missing_keys"] if not name.startswith(new))
+        if missing:
+            raise ValueError(
+                f"the checkpoint lacks {len(missing)} weights of {cls.__name__}, such as "
+                f"{missing[0]}; expected all but {sorted(model._readouts()) or 'none'}: give the "
+                "folder of a surnn model, and the configuration that it was saved with"
+            )
+        return (model, info) if output_loading_info else model
 
     # ------------------------------------------------------------ embeddings
 
