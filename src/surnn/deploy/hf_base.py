@@ -145,7 +145,8 @@ class SuRNNPreTrainedModel(transformers.PreTrainedModel):
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **options: Any) -> Any:
         """As in transformers, but only a readout may be missing from the checkpoint."""
-        model, info = super().from_pretrained(*args, output_loading_info=True, **options)
+        loaded: Any = super().from_pretrained(*args, output_loading_info=True, **options)
+        model, info = loaded
         new = tuple(f"{name}." for name in model._readouts())
         missing = sorted(name for name in info["missing_keys"] if not name.startswith(new))
         if missing:
