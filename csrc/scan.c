@@ -8,13 +8,13 @@
 #include <string.h>
 
 static const scan_cell CELLS[CELL_COUNT] = {
-    [CELL_RNN_TANH] = {1, 1, 0, 1, 0, 1, {0}, {0}, {0}},
-    [CELL_RNN_RELU] = {1, 1, 0, 1, 0, 1, {0}, {0}, {0}},
+    [CELL_RNN_TANH] = {1, 1, 0, 2, 0, 1, {0}, {0}, {0}},
+    [CELL_RNN_RELU] = {1, 1, 0, 2, 0, 1, {0}, {0}, {0}},
     /* r, z, the candidate, and its recurrent product */
-    [CELL_GRU] = {3, 1, 1, 4, 0, 4, {0, 1, 2}, {0, 1, 3}, {3}},
-    [CELL_LSTM] = {4, 2, 0, 5, 4, 4, {0, 1, 2, 3}, {0, 1, 2, 3}, {0}},
-    [CELL_LIF] = {1, 2, 1, 2, 1, 2, {0}, {0}, {1}},
-    [CELL_ALIF] = {1, 3, 2, 3, 1, 3, {0}, {0}, {1, 2}},
+    [CELL_GRU] = {3, 1, 1, 5, 0, 4, {0, 1, 2}, {0, 1, 3}, {3}},
+    [CELL_LSTM] = {4, 2, 0, 6, 4, 4, {0, 1, 2, 3}, {0, 1, 2, 3}, {0}},
+    [CELL_LIF] = {1, 2, 1, 3, 1, 2, {0}, {0}, {1}},
+    [CELL_ALIF] = {1, 3, 2, 4, 1, 3, {0}, {0}, {1, 2}},
 };
 
 /* Lanes pay from this many sequences on. */
@@ -70,7 +70,7 @@ static void pack_tiles(const scan_work *w, float *tiles, const float *from, size
 static void free_work(scan_work *w) {
     surnn_plan_close(&w->plan);
     float *floats[] = {w->rec_rows, w->in_rows, w->recurrent_bias, w->adjoint, w->slot_values,
-                       w->adjoints, w->initial, w->outputs, w->inputs, w->by_rec_rows, w->by_in_rows,
+                       w->adjoints, w->outputs, w->inputs, w->by_rec_rows, w->by_in_rows,
                        w->by_sums, w->rec_tiles, w->in_tiles, w->changes, w->by_decay_rows};
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) free(floats[i]);
     free(w->slot_first);
@@ -157,17 +157,13 @@ static int open_backward(scan_work *w, const scan_kernels *k) {
     w->entries = malloc((most + 1) * sizeof *w->entries);
     w->entry_first = malloc((units + 2) * sizeof *w->entry_first);
     w->adjoint = zeros(w->batch * padded * C);
-    w->initial = zeros(w->batch * padded);
+    w->outputs = zeros(chunk * w->batch * padded);
     w->by_rec_rows = zeros(units * S * w->padded);
     w->by_in_rows = zeros(units * S * w->padded_in);
     w->by_sums = zeros(units * (S + (size_t)w->cell.parameters));
     if (!w->slot_values || !w->slot_first || !w->entries || !w->entry_first || !w->adjoint ||
-        !w->initial || !w->by_rec_rows || !w->by_in_rows || !w->by_sums)
+        !w->outputs || !w->by_rec_rows || !w->by_in_rows || !w->by_sums)
         return 1;
-    for (size_t i = 0; i < w->batch * w->heads; i++)
-        if (!is_reset(s, i / w->heads, 0))
-            memcpy(w->initial + i * w->padded, s->state + i * C * w->width, w->width * sizeof(float));
-    if ((w->width != w->padded || s->reset) && !(w->outputs = zeros(chunk * w->batch * padded))) return 1;
     if (w->features != w->padded_in && !(w->inputs = zeros(chunk * w->batch * w->padded_in))) return 1;
     if (!w->extras) return 0;
     w->block_units = S == 1 && w->padded > k->wide ? 2 * k->wide : k->wide;
@@ -221,13 +217,6 @@ static void pack_chunk(scan_work *w) {
         for (size_t b = 0; b < w->batch; b++)
             memcpy(w->inputs + ((t - w->from) * w->batch + b) * w->padded_in,
                    s->x + (t * w->batch + b) * w->features, w->features * sizeof(float));
-    for (size_t t = w->from ? w->from : 1; t < w->to && w->outputs; t++)
-        for (size_t r = 0; r < w->batch * w->heads; r++) {
-            float *row = w->outputs + ((t - w->from) * w->batch * w->heads + r) * w->padded;
-            const float *y = s->y + ((t - 1) * w->batch * w->heads + r) * w->width;
-            if (is_reset(s, r / w->heads, t)) memset(row, 0, w->width * sizeof *row);
-            else memcpy(row, y, w->width * sizeof *row);
-        }
 }
 
 /* Where proposals of closed units are needed; returns whether anywhere in the chunk. */

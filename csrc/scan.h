@@ -34,7 +34,7 @@ typedef struct surnn_scan {
     float *y;                /* [T, B, N, D] */
     float *last;             /* [B, N, C, D] */
     float *saved;            /* activations of all updates: SAVED[cell] for each, and SLACK floats */
-    float *marks;            /* [chunks, C - 1, B, N, D]: components 1, 2 before each chunk */
+    float *marks;            /* [chunks, C, B, N, D]: the state before each chunk */
     const float *grad_y, *grad_last;
     float *by_x, *by_weight, *by_bias, *by_recurrent, *by_unit, *by_gate, *by_decay, *by_state;
 } surnn_scan;
@@ -61,7 +61,7 @@ SURNN_API const char *surnn_scan_simd(void);
 SURNN_API int64_t surnn_scan_updates(const surnn_scan *scan);
 /* Writes y and last; saved and marks if they are not NULL. Returns 0, or 1 if memory is short. */
 SURNN_API int surnn_scan_forward(const surnn_scan *scan);
-/* Writes the gradients that are not NULL; by_gate must be zero before. Reads y, last, saved, marks. */
+/* Writes the gradients that are not NULL; by_gate must be zero before. Reads saved and marks, not y. */
 SURNN_API int surnn_scan_backward(const surnn_scan *scan);
 /* Writes next. Returns 0, or 1 if memory is short. */
 SURNN_API int surnn_scan_step(const surnn_frame *frame);

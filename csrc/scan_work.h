@@ -12,7 +12,7 @@ enum { MAX_SLOTS = 8, SLACK = 16 };
  * change of the output, the gate's gradient, and components 1 and 2 after the update. */
 typedef struct scan_cell {
     int drives, components, parameters; /* S, C, P */
-    int saved;                          /* numbers saved for each update */
+    int saved;                          /* numbers saved for each update; the last: its new output */
     int saved_state;                    /* the first of them that is component 1 before it */
     int gradients;                      /* slots of gradients */
     int by_drive[MAX_PRODUCTS], by_rec[MAX_PRODUCTS], by_unit[MAX_PARAMETERS]; /* slots */
@@ -46,8 +46,7 @@ typedef struct scan_work {
     float *slot_values;
     size_t *slot_first;   /* [blocks * N]: where the chunk's first list begins in slot_values */
     float *adjoints;      /* [chunk, C, B, N, padded], with extras */
-    float *initial;       /* [B, N, padded]: component 0 before the first step */
-    float *outputs;       /* [chunk, B, N, padded]: outputs before each step, if D is padded or reset */
+    float *outputs;       /* [chunk, B, N, padded]: outputs before each step */
     float *inputs;        /* [chunk, B, padded_in]: x, if I is padded */
     float *by_rec_rows;   /* gradients by rec_rows and in_rows */
     float *by_in_rows;
@@ -89,9 +88,7 @@ static inline const float *input_rows(const scan_work *w, size_t t) {
 }
 /* The outputs' rows [B, N, padded] before step t of the chunk. */
 static inline const float *output_rows(const scan_work *w, size_t t) {
-    if (t == 0) return w->initial;
-    if (w->outputs) return w->outputs + (t - w->from) * w->batch * w->heads * w->padded;
-    return w->s->y + (t - 1) * w->batch * w->heads * w->width;
+    return w->outputs + (t - w->from) * w->batch * w->heads * w->padded;
 }
 static inline float *slots_of(const scan_work *w, size_t block, size_t head, const scan_list *list) {
     size_t first = list_at(&w->plan, block, head, w->from).base;

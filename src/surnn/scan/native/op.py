@@ -107,8 +107,9 @@ def _library() -> ctypes.CDLL:
 def _empty_results(
     operands: ScanOperands, state: Tensor, updates: int, keep: bool
 ) -> tuple[Tensor, ...]:
-    """Outputs, last state; for the backward pass: saved activations, marks, the number of blocks,
-    and a copy of the outputs. The user may change the outputs themselves in place."""
+    """Outputs, last state; for the backward pass: saved activations and new outputs of updates,
+    states before each chunk, the number of blocks. It does not read the outputs, which the user
+    may change in place."""
     x, number = operands.x, cell_number(operands.cell)
     steps, batch = x.shape[:2]
     heads, _, width, _ = operands.weight.shape
@@ -117,9 +118,8 @@ def _empty_results(
         x.new_empty(steps, batch, heads, width),
         torch.empty_like(state, memory_format=torch.contiguous_format),
         x.new_empty(updates * SAVED[number] + SLACK if keep else 0),
-        x.new_empty(chunks, state.shape[2] - 1, batch, heads, width),
+        x.new_empty(chunks, state.shape[2], batch, heads, width),
         torch.empty(1, dtype=torch.int64, device=x.device),
-        x.new_empty((steps, batch, heads, width) if keep else 0),
     )
 
 
@@ -128,7 +128,7 @@ def _forward(operands: ScanOperands, state: Tensor, room: int, keep: bool) -> tu
     updates = call.updates()
     if keep and room and updates > room:
         raise ValueError(f"{updates} updates do not fit into {room}; allocate more")
-    y, last, saved, marks, blocks, copy = _empty_results(operands, state, room or updates, keep)
+    y, last, saved, marks, blocks = _empty_results(operands, state, room or updates, keep)
     call.add(y=y, last=last)
     if keep:
         call.add(saved=saved, marks=marks)
@@ -137,9 +137,7 @@ def _forward(operands: ScanOperands, state: Tensor, room: int, keep: bool) -> tu
     blocks.fill_(call.divide_batch())
     if y.numel():
         call.run("forward")
-    if keep:
-        copy.copy_(y)
-    return y, last, saved, marks, blocks, copy
+    return y, last, saved, marks, blocks
 
 
 def _fake_forward(
@@ -150,7 +148,7 @@ def _fake_forward(
 
 # See _empty_results.
 native_forward = define_operator(
-    "native", _forward, _fake_forward, "Tensor state, SymInt room, bool keep", results=6
+    "native", _forward, _fake_forward, "Tensor state, SymInt room, bool keep", results=5
 )
 
 # ---------------------------------------------------------------------------- backward
@@ -177,7 +175,6 @@ def _backward(
     grad_y: Tensor,
     grad_last: Tensor,
     state: Tensor,
-    y: Tensor,
     saved: Tensor,
     marks: Tensor,
     blocks: Tensor,
@@ -186,13 +183,13 @@ def _backward(
     call = _Call(operands, state)
     grads = _empty_gradients(operands, state, needs)
     names = ("x", "weight", "bias", "recurrent", "unit", "gate", "decay", "state")
-    call.add(y=y, saved=saved, marks=marks, grad_y=grad_y, grad_last=grad_last)
+    call.add(saved=saved, marks=marks, grad_y=grad_y, grad_last=grad_last)
     call.add(**{f"by_{n}": g for n, g in zip(names, grads, strict=True) if g.numel()})
     if not needs[GATE]:
         call.scan.by_gate = None
     call.scan.blocks = int(blocks.item())
     call.use_threads(saved.numel() // SAVED[call.scan.cell])
-    if y.numel():
+    if grad_y.numel():
         call.run("backward")
     return tuple(grads)
 
@@ -208,8 +205,8 @@ native_backward = define_operator(
     "native_backward",
     _backward,
     _fake_backward,
-    "Tensor grad_y, Tensor grad_last, Tensor state, Tensor y, Tensor saved, Tensor marks, "
-    "Tensor blocks, bool[] needs",
+    "Tensor grad_y, Tensor grad_last, Tensor state, Tensor saved, Tensor marks, Tensor blocks, "
+    "bool[] needs",
     results=8,
 )
 
@@ -217,8 +214,8 @@ native_backward = define_operator(
 
 
 def _save(ctx, inputs, output) -> None:
-    _, _, saved, marks, blocks, copy = output
-    save_operands(ctx, inputs, inputs[COUNT], copy, saved, marks, blocks)
+    _, _, saved, marks, blocks = output
+    save_operands(ctx, inputs, inputs[COUNT], saved, marks, blocks)
 
 
 def _gradients(ctx, run: Callable, grad_y: Tensor, grad_last: Tensor):

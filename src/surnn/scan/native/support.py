@@ -13,8 +13,8 @@ from .library import scan_library
 
 # By number, as in csrc/kernels.h. Registered variants of the spiking cells are instances of these.
 CELLS: tuple[type[Cell], ...] = (RNNTanh, RNNRelu, GRU, LSTM, LIF, ALIF)
-SAVED = (1, 1, 4, 5, 2, 3)
-"""Numbers saved for each update, by cell."""
+SAVED = (2, 2, 5, 6, 3, 4)
+"""Numbers saved for each update, by cell: activations and the new output."""
 SLACK = 16
 """Floats past the end of the saved numbers that vectors may read."""
 SURROGATES = ("sigmoid", "triangle", "rectangle", "arctan")
