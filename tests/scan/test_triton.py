@@ -32,7 +32,7 @@ from surnn.nn.cells import CELLS
 from surnn.nn.runtime import has_triton
 
 if has_triton():
-    from surnn.scan.triton import launch
+    from surnn.scan.triton import launch, sizes
 
 # ------------------------------------------------------------------ everywhere
 
@@ -108,12 +108,14 @@ def test_segments_longer_than_a_chunk():
 
 
 @pytest.mark.parametrize("cell", sorted(CELLS))
-@pytest.mark.parametrize("place", ["in the kernel", "a step at a time"])
-def test_products_for_the_gate_gradient(cell, place, monkeypatch):
-    monkeypatch.setattr(launch, "NARROW", 0 if place == "in the kernel" else 32)
+@pytest.mark.parametrize("relevant", [False, True])
+def test_gate_gradients_of_some_chunks_at_a_time(cell, relevant, monkeypatch):
     monkeypatch.setattr(launch, "PRODUCTS", 1)
-    inputs = make_inputs(cell, steps=7, features=2, per_sequence=cell == "lstm")
-    assert launch._steps_at_once(inputs.x, inputs.weight[..., 0].numel()) < 7
+    monkeypatch.setattr(sizes, "CHUNK", 8)
+    monkeypatch.setattr(launch, "WALK", 4)
+    inputs = make_inputs(cell, steps=19, rate=0.2, features=2, per_sequence=cell == "lstm")
+    if relevant:
+        inputs = inputs.replace(relevant=torch.ones(inputs.gate.shape[:3], dtype=torch.bool))
     assert_kernels_equal_reference(inputs)
 
 

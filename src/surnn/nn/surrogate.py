@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .runtime import is_traced, is_transformed
+from .runtime import has_triton, is_traced, is_transformed
 
 Kind = Literal["sigmoid", "triangle", "rectangle", "arctan"]
 Mode = Literal["hard", "sampled", "relaxed", "soft"]
@@ -145,7 +145,12 @@ class Step(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: Tensor):  # type: ignore[override]
         (a,) = ctx.saved_tensors
-        return grad * ctx.surrogate.derivative(a), None
+        surrogate = ctx.surrogate
+        if not a.is_cuda or not has_triton() or torch.is_grad_enabled():
+            return grad * surrogate.derivative(a), None
+        from .triton_surrogate import step_gradient  # noqa: PLC0415 (triton is optional)
+
+        return step_gradient(a, grad, surrogate.kind, surrogate.slope), None
 
 
 def _closed_if_nan(a: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..kernel_launch import launch
 from ..runtime import cdiv, differentiable_gradients, next_power_of_2, on_its_device
 
 # Most partial sums of the weights' gradient; each program adds up a share of the rows.
@@ -125,9 +126,10 @@ class FusedProjection(torch.autograd.Function):
         gates, features = weight.shape
         rows = x.numel() // features
         out = torch.empty(*x.shape[:-1], gates, dtype=torch.float32, device=x.device)
-        gate_projection_kernel[(cdiv(rows, 64),)](
-            x, weight, bias, out, rows, gates, features, BM=64, **_tiles(gates, features, 64)
-        )
+        launch(
+            gate_projection_kernel, (cdiv(rows, 64),), x, weight, bias, out, rows, gates, features,
+            BM=64, **_tiles(gates, features, 64),
+        )  # fmt: skip
         ctx.save_for_backward(x, weight, bias)
         return out
 
@@ -147,16 +149,18 @@ class FusedProjection(torch.autograd.Function):
         across = cdiv(features, tiles["BI"])
         if ctx.needs_input_grad[0]:
             grad_x = torch.empty_like(x)
-            gate_input_gradient_kernel[(cdiv(rows, 64), across)](
-                grad, weight, grad_x, rows, gates, features, BM=64, **tiles
-            )
+            launch(
+                gate_input_gradient_kernel, (cdiv(rows, 64), across), grad, weight, grad_x, rows,
+                gates, features, BM=64, **tiles,
+            )  # fmt: skip
         if ctx.needs_input_grad[1]:
             share = max(512, 64 * cdiv(rows, 64 * SPLITS))
             splits = cdiv(rows, share)
             sums = torch.empty(splits, gates, features, dtype=torch.float32, device=x.device)
-            gate_weight_gradient_kernel[(splits, across)](
-                grad, x, sums, rows, share, gates, features, BM=64, **tiles
-            )
+            launch(
+                gate_weight_gradient_kernel, (splits, across), grad, x, sums, rows, share, gates,
+                features, BM=64, **tiles,
+            )  # fmt: skip
             grad_weight = sums.sum(0)
         return grad_x, grad_weight, grad.flatten(0, -2).sum(0)
 

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..kernel_launch import launch
 from ..runtime import cdiv, differentiable_gradients, on_its_device
 from .parts import sinusoids
 
@@ -111,9 +112,10 @@ class FusedSinusoids(torch.autograd.Function):
         amplitude, phase = amplitude.contiguous(), phase.contiguous()
         out = torch.empty(*t.shape, gates, dtype=torch.float64, device=t.device)
         grid = (cdiv(t.numel(), 32), cdiv(gates, 8))
-        sum_kernel[grid](
-            t, omega, amplitude, phase, bias, out, t.numel(), gates, frequencies, BM=32, BG=8
-        )
+        launch(
+            sum_kernel, grid, t, omega, amplitude, phase, bias, out, t.numel(), gates, frequencies,
+            BM=32, BG=8,
+        )  # fmt: skip
         ctx.save_for_backward(t, omega, amplitude, phase, bias)
         return out
 
@@ -130,12 +132,14 @@ class FusedSinusoids(torch.autograd.Function):
         splits = cdiv(steps, SPLIT)
         sums = grad.new_empty(splits, 2, gates, frequencies)
         grid = (splits, cdiv(gates, 8), cdiv(frequencies, 8))
-        correlate_kernel[grid](
-            t, omega, grad, sums, steps, gates, frequencies, SPLIT=SPLIT, BM=16, BG=8, BK=8
-        )
+        launch(
+            correlate_kernel, grid, t, omega, grad, sums, steps, gates, frequencies, SPLIT=SPLIT,
+            BM=16, BG=8, BK=8,
+        )  # fmt: skip
         by_amplitude, by_phase = torch.empty_like(amplitude), torch.empty_like(phase)
         size = gates * frequencies
-        parameter_kernel[(cdiv(size, 128),)](
-            sums, amplitude, phase, by_amplitude, by_phase, splits, size, BLOCK=128
-        )
+        launch(
+            parameter_kernel, (cdiv(size, 128),), sums, amplitude, phase, by_amplitude, by_phase,
+            splits, size, BLOCK=128,
+        )  # fmt: skip
         return None, None, by_amplitude, by_phase, grad.flatten(0, -2).sum(0).to(bias.dtype)

@@ -29,6 +29,7 @@ from .interop import TorchInterop
 from .resets import check_reset, clock_after, reverse_resets
 from .sequence import (
     autocast_dtype,
+    count_steps,
     finer_than_heads,
     is_learned,
     mean_rate,
@@ -240,9 +241,8 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
         calibrate: bool,
         half: torch.dtype | None = None,
     ) -> tuple[Tensor, SuState, tuple[Tensor, ...]]:
-        steps = x.shape[0]
         clock = state.t.long()  # a smaller integer would overflow
-        t = clock.reshape(1, -1) + torch.arange(1, steps + 1, device=x.device)[:, None]
+        t = clock.reshape(1, -1) + count_steps(x.shape[0], x)
         starts = [reset, None if reset is None else reverse_resets(reset, lengths)]
         raw = x
         cells, memories, rates = [], [], []

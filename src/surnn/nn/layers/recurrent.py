@@ -3,10 +3,25 @@
 from typing import Literal, Unpack
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from ..runtime import is_traced, is_transformed
 from .base import SelectiveLayer
 from .options import LayerOptions, document_options
+
+
+class SplitBiases(torch.autograd.Function):
+    """The GRU's bias of the drive [N, 3, D] and b_hn [1, N, D]: one node instead of eight."""
+
+    @staticmethod
+    def forward(ctx, b_ih: Tensor, b_hh: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        bias = b_ih.clone()
+        bias[:, :2] += b_hh[:, :2]
+        return bias, b_hh[:, 2].unsqueeze(0)
+
+    @staticmethod
+    def backward(ctx, by_bias: Tensor, by_inner: Tensor):  # type: ignore[override]
+        return by_bias, torch.cat((by_bias[:, :2], by_inner.transpose(0, 1)), 1)
 
 
 @document_options
@@ -96,9 +111,10 @@ class SuGRU(SelectiveLayer):
 
     def _split_biases(self, b_ih, b_hh, suffix):
         # The reset gate multiplies b_hn; the other biases simply add.
-        inner = torch.zeros_like(b_hh[:, 2:])
-        bias = b_ih + torch.cat((b_hh[:, :2], inner), 1)
-        return bias, b_hh[:, 2].unsqueeze(0)
+        if is_transformed() or is_traced(b_ih):
+            inner = torch.zeros_like(b_hh[:, 2:])
+            return b_ih + torch.cat((b_hh[:, :2], inner), 1), b_hh[:, 2].unsqueeze(0)
+        return SplitBiases.apply(b_ih, b_hh)
 
 
 @document_options

@@ -27,7 +27,7 @@ from surnn.nn.runtime import is_captured, is_traced
 
 from ..contract import ScanInputs, ScanTraits
 from .cells import kernel_cell
-from .op import EagerScan, triton_forward
+from .op import eager_scan, triton_forward
 from .sizes import fits_on_chip, multiprocessors, part_of_head
 
 
@@ -70,8 +70,8 @@ def scan(inputs: ScanInputs) -> tuple[Tensor, Tensor]:
     if inputs.max_rate is not None or traced or is_captured(inputs.x):
         rate = 1.0 if inputs.max_rate is None else inputs.max_rate
         capacity = gate_batch * heads * (min(steps, int(rate * steps) + 1) + 2)
-    run = triton_forward if traced else EagerScan.apply
-    y, last, *_ = run(*inputs.flat(), inputs.state, _precision(), inputs.recompute, capacity)
+    arguments = *inputs.flat(), inputs.state, _precision(), inputs.recompute, capacity
+    y, last, *_ = (triton_forward if traced else eager_scan)(*arguments)
     return y, last
 
 

@@ -25,6 +25,7 @@ from surnn.nn.cells.gru import GRU
 from surnn.nn.cells.lstm import LSTM
 from surnn.nn.cells.rnn import RNNRelu, RNNTanh
 from surnn.nn.cells.spiking import ALIF, LIF
+from surnn.nn.triton_surrogate import sigmoid, surrogate_derivative
 
 
 @dataclass(frozen=True)
@@ -84,34 +85,12 @@ def kernel_cell(cell: Cell) -> KernelCell | None:
 
 
 @triton.jit
-def sigmoid(x):
-    return 1.0 / (1.0 + tl.exp(-x))
-
-
-@triton.jit
 def tanh(x):
     """By its series near 0, where the quotient would cancel."""
     far = 2.0 / (1.0 + tl.exp(-2.0 * x)) - 1.0
     y = x * x
     near = x * (1.0 + y * (-1.0 / 3.0 + y * (2.0 / 15.0 - y * (17.0 / 315.0))))
     return tl.where(y < 0.04, near, far)
-
-
-@triton.jit
-def surrogate_derivative(a, CONSTANTS: tl.constexpr):
-    KIND: tl.constexpr = CONSTANTS[2]
-    SLOPE: tl.constexpr = CONSTANTS[3]
-    v = tl.where(tl.abs(a) >= 0, a * SLOPE, float("-inf"))  # 0 at NaN
-    if KIND == "triangle":
-        d = tl.maximum(1.0 - tl.abs(v), 0.0)
-    elif KIND == "rectangle":
-        d = tl.where(tl.abs(v) <= 1.0, 0.5, 0.0)
-    elif KIND == "sigmoid":
-        d = sigmoid(v) * sigmoid(-v)
-    else:
-        v = v * 1.5707963267948966
-        d = 0.5 / (1.0 + v * v)
-    return d * SLOPE
 
 
 @triton.jit
@@ -203,7 +182,7 @@ def pull(a, k, h, u, CELL: tl.constexpr, CONSTANTS: tl.constexpr):
         alpha = u[0]
         v = h[1] + (1.0 - alpha) * k[0]
         _, above = spike(v, v * 0.0, CONSTANTS)
-        s_by_v = surrogate_derivative(above, CONSTANTS)
+        s_by_v = surrogate_derivative(above, CONSTANTS[2], CONSTANTS[3])
         by_v = a[0] * s_by_v + a[1] * (alpha - CONSTANTS[0] * s_by_v)
         columns = (by_v * (1.0 - alpha),)
         return columns, columns, (tl.zeros_like(by_v), by_v), (a[1] * v - by_v * k[0],)
@@ -213,7 +192,7 @@ def pull(a, k, h, u, CELL: tl.constexpr, CONSTANTS: tl.constexpr):
         s, above = spike(v, h[2], CONSTANTS)
         beta = CONSTANTS[1]
         theta = CONSTANTS[0] + beta * (rho * h[2] + (1.0 - rho) * s)
-        s_by_v = surrogate_derivative(above, CONSTANTS)
+        s_by_v = surrogate_derivative(above, CONSTANTS[2], CONSTANTS[3])
         b_by_v = (1.0 - rho) * s_by_v
         by_v = a[0] * s_by_v + a[1] * (alpha - theta * s_by_v - beta * s * b_by_v) + a[2] * b_by_v
         s_by_b = -beta * s_by_v

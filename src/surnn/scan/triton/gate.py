@@ -1,16 +1,17 @@
-"""The gate's gradient at every step, open or closed, all in parallel.
+"""The gate's gradient at every step, open or closed.
 
 dL/dg_t is the adjoint of the state after step t times (proposal - kept). Neither needs another
-step: the state before is that of the last event, the adjoint is its inflow plus the output
-gradients from t to its segment's end. The proposal's input projection is computed here, tile by
-tile, and never stored; that of many narrow heads is computed before, for some steps at a time.
+step: the state before is that of the last event, whose recurrent products are computed already, and
+the adjoint is its inflow plus the output gradients from t to its segment's end. One program walks
+back through a few steps, keeps what belongs to a segment, and reads it again at events only.
+The proposals' products with x are computed before for some steps at a time, and never for all.
 """
 
 import triton
 import triton.language as tl
 
 from .cells import update
-from .outputs import numbers_at
+from .outputs import numbers_at, output_gradient
 from .tiles import (
     add_products,
     carry,
@@ -20,12 +21,10 @@ from .tiles import (
     list_rows,
     load_bias,
     load_decay,
-    load_float,
+    load_parts,
     load_units,
-    per_row,
     resets_at,
     units,
-    zero_tiles,
 )
 
 
@@ -36,11 +35,11 @@ def finite_or_zero(v):
 
 
 @triton.jit
-def add_tiles(sums, rows, mask, S: tl.constexpr, D: tl.constexpr):
-    """Add stored tiles, D numbers apart, to the S tiles."""
+def reload(P, mask, kept, COUNT: tl.constexpr, D: tl.constexpr):
+    """COUNT tiles that lie D apart; where ``mask`` is False they stay as they are."""
     out = ()
-    for s in tl.static_range(S):
-        out = out + (sums[s] + tl.load(rows + s * D, mask=mask, other=0.0).to(tl.float32),)
+    for i in tl.static_range(COUNT):
+        out = out + (tl.load(P + i * D, mask=mask, other=kept[i]),)
     return out
 
 
@@ -65,13 +64,12 @@ def store_sums(GRAD_GATE, change, t, tile, part, rb, rd, n, T, B, N, D: tl.const
             tl.store(GRAD_GATE + out[:, None] + rd[None, :], change, mask=mask)
 
 
-@triton.jit(do_not_specialize=["T", "B", "START"])
+@triton.jit(do_not_specialize=["T", "B", "START", "STOP"])
 def gate_kernel(
     X,  # [T, B, I]
-    DRIVE,  # [steps of this launch, B, N, S, D]: x's products, if computed already
-    W,  # [N, S, D, I]
-    BIAS,  # [N, S, D]
-    R,  # [N, S, D, D]
+    DRIVE,  # [steps of this launch, B, S, N, D]: x's products, if computed already
+    W,  # [S, N, D, I]
+    BIAS,  # [S, N, D]
     UNIT,
     DECAY,
     TIME,
@@ -80,12 +78,15 @@ def gate_kernel(
     LENGTHS,
     RESET,  # [T, B]
     RELEVANT,  # [T, b, N]
-    SUFFIX,  # [T, B, N, D]: output gradients summed to the segment's or the chunk's end
-    STATES,
-    INFLOW,
+    GRAD_Y,  # [T, B, N, D]
+    STATES,  # [rows, C, D]
+    PRODUCTS,  # [rows, S, D]: recurrent products with the state one row before
+    INFLOW,  # [rows, C, D]
     TAIL,  # [chunks + 1, B, N, D]
+    LATER,  # [walks, B, N, D]: output gradients from the walk's end to the segment's or the chunk's
     GRAD_GATE,  # [lead, T, b, N, m], to be summed over lead
-    START,  # the first step of this launch
+    START,  # the first step of this launch, a multiple of WALK
+    STOP,  # the step after its last
     T,
     B,
     N,
@@ -100,9 +101,10 @@ def gate_kernel(
     G: tl.constexpr,
     D: tl.constexpr,
     BD: tl.constexpr,
-    BM: tl.constexpr,
+    BT: tl.constexpr,
     BI: tl.constexpr,
     CHUNK: tl.constexpr,
+    WALK: tl.constexpr,
     SHARED: tl.constexpr,
     GATE_UNITS: tl.constexpr,
     DECAYS: tl.constexpr,
@@ -117,78 +119,97 @@ def gate_kernel(
     program = tl.program_id(0)
     n, rd = head_and_units(program % (N * PARTS), D, BD)
     part = program % PARTS
-    tile = program // (N * PARTS) % tl.cdiv(B, BM)
-    t = START + program // (N * PARTS) // tl.cdiv(B, BM)
-    rb = tile * BM + tl.arange(0, BM)
-    needed = True
-    if HAS_RELEVANT:
-        relevant = numbers_at(RELEVANT, t, rb, n, B, N, t < T, SHARED)
-        needed = tl.max(per_row(relevant, SHARED) + tl.zeros((BM, 1), tl.int32)) > 0
-    if needed:
-        row, position, stride, _ = list_rows(FIRST, n, rb, B, SHARED)
-        exists = units(rb < B, rd, D, BD)
-        number = numbers_at(INDEX, t, rb, n, B, N, t < T, SHARED)
+    tile = program // (N * PARTS) % tl.cdiv(B, BT)
+    walk = START // WALK + program // (N * PARTS) // tl.cdiv(B, BT)
+    rb = tile * BT + tl.arange(0, BT)
+    row, position, stride, _ = list_rows(FIRST, n, rb, B, SHARED)
+    exists = units(rb < B, rd, D, BD)
+    unit = load_units(UNIT, n, N, rd, P, D)
+    bias = load_bias(BIAS, n, N, rd, S, D)
+    if DECAYS:
+        decay = load_decay(DECAY, n, rd, C, D)
+        end = end_of(LENGTHS, rb, T, B, HAS_LENGTHS)
+
+    stop = tl.minimum((walk + 1) * WALK, STOP)
+    number = numbers_at(INDEX, stop - 1, rb, n, B, N, True, SHARED)
+    at = row + number * stride
+    states = STATES + rd[None, :]
+    inflows = INFLOW + rd[None, :]
+    # The products with the state of a row are stored in the next row.
+    recurrent = PRODUCTS + stride * (S * D) + rd[None, :]
+    state = load_parts(states + at[:, None] * (C * D), exists, C, D)
+    product = load_parts(recurrent + at[:, None] * (S * D), exists, S, D)
+    inflow = load_parts(inflows + at[:, None] * (C * D), exists, C, D)
+    later = tl.zeros((BT, BD), tl.float32)
+    if not DECAYS:
+        place = ((tl.cast(walk, tl.int64) * B + rb) * N + n) * D
+        known = exists & (stop % WALK == 0)
+        later = tl.load(LATER + place[:, None] + rd[None, :], mask=known, other=0.0)
+        # The segment may go on behind the chunk.
+        chunk = walk * WALK // CHUNK + 1
+        last = numbers_at(INDEX, tl.minimum(chunk * CHUNK, T) - 1, rb, n, B, N, True, SHARED)
+        place = ((tl.cast(chunk, tl.int64) * B + rb) * N + n) * D
+        continues = exists & (number + rb * 0 == last)[:, None]
+        later += tl.load(TAIL + place[:, None] + rd[None, :], mask=continues, other=0.0)
+    for i in range(0, stop - walk * WALK):
+        t = stop - 1 - i
         number_before = numbers_at(INDEX, t - 1, rb, n, B, N, t > 0, SHARED)
-        states = STATES + (row + number_before * stride)[:, None] * (C * D)
-        before = load_float(states + rd[None, :], exists, C, D)
-        received = rb < B
-        if DECAYS:
-            decay = load_decay(DECAY, n, rd, C, D)
-            waited = t - tl.load(TIME + position + number_before) - 1
-            before = carry(before, decay, per_row(waited, SHARED), C)
-            received = received & (waited == 0)  # a spike, at the very next step only
-        if RESETS:
-            fresh = resets_at(RESET, t, rb, B, rb < B)
-            before = cut(fresh, before, C)
-            received = received & (fresh == 0)
-
-        # Products with the state first, then x's on top, in the same sums; only the GRU's reset
-        # gate keeps one of them apart.
-        unit = load_units(UNIT, n, N, rd, P, D)
-        zero = zero_tiles(BM, BD, S)
-        q = add_products(zero, states, received, R, n, rd, D, S, D, BI, PRECISION)
-        bias = load_bias(BIAS, n, rd, S, D)
-        sums = ()
-        apart = ()
-        for s in tl.static_range(S):
-            if CELL == "gru" and s == 2:
-                sums = sums + (zero[s] + bias[s],)
-                apart = apart + (q[s],)
+        is_event = exists & (number != number_before)[:, None]
+        at = row + number_before * stride
+        state = reload(states + at[:, None] * (C * D), is_event, state, C, D)
+        product = reload(recurrent + at[:, None] * (S * D), is_event, product, S, D)
+        here = output_gradient(GRAD_Y, t, rb, rd, n, B, N, exists, D)
+        later = here if DECAYS else later + here
+        needed = True
+        if HAS_RELEVANT:
+            relevant = numbers_at(RELEVANT, t, rb, n, B, N, True, SHARED)
+            needed = tl.max(relevant.to(tl.int32) + rb * 0, 0) > 0
+        if needed:
+            before = [v.to(tl.float32) for v in state]
+            received = rb < B
+            if DECAYS:
+                waited = t - tl.load(TIME + position + number_before) - 1
+                before = carry(before, decay, (waited + rb * 0)[:, None], C)
+                received = received & (waited == 0)  # a spike, at the very next step only
+            if RESETS:
+                fresh = resets_at(RESET, t, rb, B, rb < B)
+                before = cut(fresh, before, C)
+                received = received & (fresh == 0)
+            # Only the GRU's reset gate keeps a recurrent product apart.
+            q = ()
+            for s in tl.static_range(S):
+                q = q + (product[s].to(tl.float32),)
+            if DECAYS or RESETS:
+                q = cut(received == 0, q, S)
+            if HAS_DRIVE:
+                x = ()
+                for s in tl.static_range(S):
+                    place = (((tl.cast(t - START, tl.int64) * B + rb) * S + s) * N + n) * D
+                    drive = tl.load(DRIVE + place[:, None] + rd[None, :], mask=exists, other=0.0)
+                    x = x + (drive.to(tl.float32) + bias[s],)
             else:
-                sums = sums + (q[s] + bias[s],)
-                apart = apart + (0.0,)
-        if HAS_DRIVE:
-            place = (tl.cast(t - START, tl.int64) * B + rb) * N + n
-            x = add_tiles(sums, DRIVE + place[:, None] * (S * D) + rd[None, :], exists, S, D)
+                sums = ()
+                for s in tl.static_range(S):
+                    sums = sums + (tl.zeros((BT, BD), tl.float32) + bias[s],)
+                x_rows = X + ((tl.cast(t, tl.int64) * B + rb) * I)[:, None]
+                x = add_products(sums, x_rows, rb < B, W, n, N, rd, I, S, D, BI, PRECISION)
+            new = update(x, q, before, unit, CELL, CONSTANTS)
+            adjoint = [v.to(tl.float32) for v in inflow]
+            kept = before
+            if DECAYS:
+                follows = tl.load(TIME + position + number + 1)
+                ahead = tl.maximum(tl.minimum(follows, end) - t - 1, 0)
+                adjoint = carry(adjoint, decay, ahead[:, None], C)
+                kept = carry(before, decay, tl.zeros((BT, 1), tl.float32) + 1, C)
+            change = (adjoint[0] + later) * finite_or_zero(new[0] - kept[0])
+            for c in tl.static_range(1, C):
+                change += adjoint[c] * finite_or_zero(new[c] - kept[c])
+            change = tl.where((rb < B)[:, None], change, 0.0)
         else:
-            x_rows = X + ((tl.cast(t, tl.int64) * B + rb) * I)[:, None]
-            x = add_products(sums, x_rows, rb < B, W, n, rd, I, S, D, BI, PRECISION)
-        new = update(x, apart, before, unit, CELL, CONSTANTS)
-
-        adjoint = load_float(
-            INFLOW + (row + number * stride)[:, None] * (C * D) + rd[None, :], exists, C, D
+            change = tl.zeros((BT, BD), tl.float32)
+        store_sums(
+            GRAD_GATE, change, t, tile, part, rb, rd, n, T, B, N, D, GATE_UNITS, PARTS, SHARED
         )
-        kept = before
-        if DECAYS:
-            end = end_of(LENGTHS, rb, T, B, HAS_LENGTHS)
-            follows = tl.load(TIME + position + number + 1)
-            ahead = tl.maximum(tl.minimum(follows, end) - t - 1, 0)
-            adjoint = carry(adjoint, decay, ahead[:, None], C)
-            kept = carry(before, decay, tl.zeros((BM, 1), tl.float32) + 1, C)
-        at = (((tl.cast(t, tl.int64) * B + rb) * N + n) * D)[:, None] + rd[None, :]
-        own = adjoint[0] + tl.load(SUFFIX + at, mask=exists, other=0.0).to(tl.float32)
-        if not DECAYS:  # a segment that continues past the chunk
-            following = t // CHUNK + 1
-            at_end = numbers_at(
-                INDEX, following * CHUNK - 1, rb, n, B, N, following * CHUNK <= T, SHARED
-            )
-            continues = exists & per_row(at_end == number, SHARED)
-            at = (((tl.cast(following, tl.int64) * B + rb) * N + n) * D)[:, None] + rd[None, :]
-            own += tl.load(TAIL + at, mask=continues, other=0.0)
-        change = own * finite_or_zero(new[0] - kept[0])
-        for c in tl.static_range(1, C):
-            change += adjoint[c] * finite_or_zero(new[c] - kept[c])
-        change = tl.where((rb < B)[:, None], change, 0.0)
-    else:
-        change = tl.zeros((BM, BD), tl.float32)
-    store_sums(GRAD_GATE, change, t, tile, part, rb, rd, n, T, B, N, D, GATE_UNITS, PARTS, SHARED)
+        inflow = reload(inflows + at[:, None] * (C * D), is_event, inflow, C, D)
+        later = tl.where(is_event, 0.0, later)
+        number = number_before

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from surnn.nn.runtime import cdiv
+from surnn.nn.kernel_launch import launch
+from surnn.nn.runtime import cdiv, next_power_of_2
 
 from .gate import gate_kernel
 from .outputs import join_kernel, output_kernel, segment_kernel
@@ -21,16 +22,16 @@ from .parallel import (
 from .serial import backward_kernel, forward_kernel
 from .sizes import (
     SERIAL_SEQUENCES,
+    WALK,
     ScanLaunch,
     batch_tile,
     feature_tile,
+    gate_tile,
     multiprocessors,
-    tile_rows,
+    weight_tile,
 )
 
-# A head with at most this many units leaves tensor cores mostly idle.
-NARROW = 32
-# Products (numbers) that are worth a matrix product of their own.
+# Products with x (numbers) that are computed at a time: they stay in a large GPU's cache.
 PRODUCTS = 1 << 25
 
 # ---------------------------------------------------------------------------- forward
@@ -39,15 +40,14 @@ PRODUCTS = 1 << 25
 def project(scan: ScanLaunch) -> Tensor:
     """The drives [rows, S, D] at events."""
     operands, lists = scan.operands, scan.lists
-    steps, batch, _ = scan.sizes
     drives = scan.empty(scan.rows, *operands.weight.shape[1:3])
     rows = scan.tile_rows
-    project_kernel[(cdiv(scan.rows_of_a_head, rows), scan.head_parts)](
-        operands.x, operands.weight, operands.bias, lists.time, lists.sequence, lists.first,
-        drives, steps, batch, scan.features,
-        S=operands.weight.shape[1], D=scan.width, BD=scan.tile_width, BM=rows,
-        BI=scan.tile_depth_of(scan.features), SHARED=lists.shared, PRECISION=scan.precision,
-        num_warps=8, num_stages=3,
+    launch(
+        project_kernel, (cdiv(scan.rows_of_a_head, rows), scan.head_parts), operands.x,
+        operands.weight, operands.bias, lists.time, lists.sequence, lists.first, drives,
+        *scan.sizes, scan.features, S=operands.weight.shape[1], D=scan.width, BD=scan.tile_width,
+        BM=rows, BI=scan.tile_depth_of(scan.features), SHARED=lists.shared,
+        PRECISION=scan.precision, num_warps=8, num_stages=3,
     )  # fmt: skip
     return drives
 
@@ -69,13 +69,16 @@ def forward_over_events(scan: ScanLaunch, drives: Tensor, state: Tensor) -> tupl
 def _launch_serial(kernel: Any, scan: ScanLaunch, *tensors: Tensor) -> None:
     """Launch a serial kernel: for all tiles, or for as many teams at a time as run at once."""
     meta, tiles, device = scan.serial_constants(), scan.serial_tiles, scan.operands.x.device
-    at_once, counter = tiles, scan.lists.first  # programs without a team do not read the counter
+    at_once, slots = tiles, scan.lists.first  # programs without a team do not read the slots
     if meta["TEAM"] > 1:
         at_once = max(1, multiprocessors(device) // meta["TEAM"])
-        counter = torch.zeros(tiles, dtype=torch.int32, device=device)
+        count = 1 if kernel is forward_kernel else meta["S"]
+        word = torch.int64 if scan.operands.x.itemsize == 4 else torch.int32
+        shape = tiles, 2, count, meta["BT"], meta["KD"]
+        slots = torch.zeros(shape, dtype=word, device=device)
     for first in range(0, tiles, at_once):
         programs = min(at_once, tiles - first) * meta["TEAM"]
-        kernel[(programs,)](*tensors, counter, first, *scan.sizes, **meta)
+        launch(kernel, (programs,), *tensors, slots, first, *scan.sizes, **meta)
 
 
 def outputs(scan: ScanLaunch, states: Tensor) -> Tensor:
@@ -83,9 +86,9 @@ def outputs(scan: ScanLaunch, states: Tensor) -> Tensor:
     steps, batch, heads = scan.sizes
     y = scan.empty(steps, batch, heads, scan.width)
     rows = max(16, 4096 // scan.tile_width)
-    output_kernel[(cdiv(steps * batch, rows), scan.head_parts)](
-        states, scan.lists.index, scan.lists.first, y, *scan.sizes,
-        BM=rows, **scan.output_constants(), num_warps=4,
+    launch(
+        output_kernel, (cdiv(steps * batch, rows), scan.head_parts), states, scan.lists.index,
+        scan.lists.first, y, *scan.sizes, BM=rows, **scan.output_constants(), num_warps=4,
     )  # fmt: skip
     return y
 
@@ -93,46 +96,53 @@ def outputs(scan: ScanLaunch, states: Tensor) -> Tensor:
 # ---------------------------------------------------------------------------- backward
 
 
-def linearize(scan: ScanLaunch, drives: Tensor, states: Tensor) -> Tensor:
-    """Derivatives at events [rows, K, D]."""
+def linearize(
+    scan: ScanLaunch, drives: Tensor, states: Tensor, with_products: bool
+) -> tuple[Tensor, Tensor]:
+    """Derivatives at events [rows, K, D]; recurrent products [rows, S, D], if asked for.
+
+    The products of a row are those with the state of the row before, at ends of lists too.
+    """
     operands, lists = scan.operands, scan.lists
     work = scan.empty(scan.rows, scan.kernel_cell.coefficients, scan.width)
+    products = scan.empty(scan.rows if with_products else 0, scan.kernel_cell.drives, scan.width)
     rows = max(16, scan.tile_rows // 2)
     grid = (cdiv(scan.rows_of_a_head, rows), scan.head_parts)
-    linearize_kernel[grid](
-        drives, operands.recurrent, operands.unit, scan.pointer(operands.decay), lists.time,
-        lists.sequence, lists.first, scan.pointer(operands.reset), states, work, *scan.sizes,
-        BI=scan.tile_depth_of(scan.width), **scan.parallel_constants(rows), num_warps=8,
+    launch(
+        linearize_kernel, grid, drives, operands.recurrent, operands.unit,
+        scan.pointer(operands.decay), lists.time, lists.sequence, lists.first,
+        scan.pointer(operands.reset), states, work, products, *scan.sizes,
+        BI=scan.tile_depth_of(scan.width), BM=rows, HAS_PRODUCTS=with_products,
+        **scan.parallel_constants(), num_warps=8,
     )  # fmt: skip
-    return work
+    return work, products
 
 
 def segment_sums(
-    scan: ScanLaunch, grad_y: Tensor, components: int, each_step: bool
+    scan: ScanLaunch, grad_y: Tensor, components: int, by_walk: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums of output gradients over segments, in component 0 of [rows, C, D]; tails; suffixes.
-
-    Suffixes are sums from every step on; they are computed only with ``each_step``.
-    """
+    """Sums of output gradients over segments, in component 0 of [rows, C, D]; tails of chunks; and,
+    if asked for, sums from the ends of the gate's walks on."""
     steps, batch, heads = scan.sizes
     inflow = scan.empty(scan.rows, components, scan.width, dtype=torch.float32)
     chunks = cdiv(steps, scan.chunk)
     tail = scan.empty(chunks + 1, batch, heads, scan.width, dtype=torch.float32)
+    walks = cdiv(steps, WALK) if by_walk else 0
+    later = scan.empty(walks, batch, heads, scan.width, dtype=torch.float32)
     tile = batch_tile(batch, 32)
     tiles = cdiv(batch, tile)
     meta = scan.output_constants() | {"BT": tile, "CHUNK": scan.chunk}
-    # Sums over a chunk overflow float16.
-    kind = torch.float32 if grad_y.dtype == torch.float16 else grad_y.dtype
-    suffix = torch.empty_like(grad_y, dtype=kind) if each_step else grad_y.new_empty(0)
-    segment_kernel[(chunks * scan.head_parts * tiles,)](
-        grad_y, scan.lists.index, scan.lists.first, inflow, tail, suffix, *scan.sizes,
-        HAS_SUFFIX=each_step, **meta, num_warps=2,
+    launch(
+        segment_kernel, (chunks * scan.head_parts * tiles,), grad_y, scan.lists.index,
+        scan.lists.first, inflow, tail, later, *scan.sizes, **meta, WALK=WALK if by_walk else 0,
+        num_warps=2,
     )  # fmt: skip
     del meta["DECAYS"]
-    join_kernel[(scan.head_parts * tiles,)](
-        scan.lists.index, scan.lists.first, inflow, tail, *scan.sizes, **meta, num_warps=4
-    )
-    return inflow, tail, suffix
+    launch(
+        join_kernel, (scan.head_parts * tiles,), scan.lists.index, scan.lists.first, inflow, tail,
+        *scan.sizes, **meta, num_warps=4,
+    )  # fmt: skip
+    return inflow, tail, later
 
 
 def backward_over_events(
@@ -179,26 +189,25 @@ def _over_rows(
     """
     operands, lists = scan.operands, scan.lists
     steps, batch, _ = scan.sizes
-    shape, cell = operands.weight.shape[:3], scan.kernel_cell
+    heads, drives = operands.weight.shape[:2]
+    shape, cell = (drives, heads, scan.width), scan.kernel_cell
     width = scan.tile_width
-    inner = feature_tile(features, tile_rows(width, operands.x.itemsize))
+    deep, inner, warps, stages = weight_tile(scan, features)
     across = cdiv(features, inner)
     # About two programs for each multiprocessor of a large GPU, but some work for each of them.
     splits = max(1, min(256 // (scan.head_parts * across), cdiv(steps * batch, 512)))
-    light = cell.drives < 4 and operands.x.itemsize == 2  # else 4 warps spill
-    deep = max(16, min(128, 65536 // (4 ** (cell.drives > 1) * width * operands.x.itemsize)))
     total = scan.empty(splits, *shape, features, dtype=torch.float32)
     bias = scan.empty(splits, *shape, dtype=torch.float32)
-    weight_gradient_kernel[(scan.head_parts, across, splits)](
-        work, source, lists.time, lists.sequence, lists.first, scan.pointer(operands.reset),
-        total, bias, *scan.sizes, features, splits,
-        S=cell.drives, K=cell.coefficients, LAST=(cell.columns if recurrent else cell.drives) - 1,
-        D=scan.width, BD=width, CD=cell.components * scan.width, BM=deep, BI=inner,
-        SHARED=lists.shared, RECURRENT=recurrent, DECAYS=operands.decay is not None,
-        RESETS=operands.reset is not None, PRECISION=scan.precision,
-        num_warps=4 if light else 8, num_stages=2,
+    launch(
+        weight_gradient_kernel, (scan.head_parts, across, splits), work, source, lists.time,
+        lists.sequence, lists.first, scan.pointer(operands.reset), total, bias, *scan.sizes,
+        features, splits, S=cell.drives, K=cell.coefficients, LAST=(cell.columns if recurrent else
+        cell.drives) - 1, D=scan.width, BD=width, CD=cell.components * scan.width, BM=deep,
+        BI=inner, SHARED=lists.shared, RECURRENT=recurrent, DECAYS=operands.decay is not None,
+        RESETS=operands.reset is not None, PRECISION=scan.precision, num_warps=warps,
+        num_stages=stages,
     )  # fmt: skip
-    return total.sum(0), bias.sum(0)
+    return total.sum(0).transpose(0, 1), bias.sum(0).transpose(0, 1)
 
 
 def input_gradient(scan: ScanLaunch, work: Tensor) -> Tensor:
@@ -207,52 +216,57 @@ def input_gradient(scan: ScanLaunch, work: Tensor) -> Tensor:
     steps, batch, heads = scan.sizes
     columns = operands.weight.shape[1] * scan.width
     grad = torch.empty_like(operands.x)
-    rows, block = 64, feature_tile(columns, 128 // operands.x.itemsize)
-    inner = feature_tile(scan.features, 512 // operands.x.itemsize)
-    grid = (cdiv(steps * batch, rows), cdiv(scan.features, inner))
-    input_gradient_kernel[grid](
-        work, operands.weight, lists.index, lists.first, grad, steps, batch, heads,
-        scan.features, J=columns, KD=work.shape[1] * scan.width, BM=rows, BJ=block, BI=inner,
-        SHARED=lists.shared, PRECISION=scan.precision, num_warps=4, num_stages=2,
+    size = operands.x.itemsize
+    inner = feature_tile(scan.features, 512 // size)
+    sequences = batch_tile(batch, 128)
+    tile_steps = min(128 // sequences, next_power_of_2(steps))
+    tiles = cdiv(steps, tile_steps) * cdiv(batch, sequences)
+    launch(
+        input_gradient_kernel, (tiles, cdiv(scan.features, inner)), work, operands.weight,
+        lists.index, lists.first, grad, steps, batch, heads, scan.features, J=columns,
+        KD=work.shape[1] * scan.width, D=scan.width, BS=tile_steps, BB=sequences,
+        BN=next_power_of_2(heads), BJ=feature_tile(columns, 128 // size), BI=inner,
+        SHARED=lists.shared, PRECISION=scan.precision, num_warps=8, num_stages=3,
     )  # fmt: skip
     return grad
 
 
 def gate_gradient(
-    scan: ScanLaunch, suffix: Tensor, states: Tensor, inflow: Tensor, tail: Tensor
-) -> Tensor:
+    scan: ScanLaunch, grad_y: Tensor, states: Tensor, products: Tensor, inflow: Tensor,
+    tail: Tensor, later: Tensor,
+) -> Tensor:  # fmt: skip
     """dL/dg [T, b, N, m] in float32, at open and closed steps."""
     operands, lists = scan.operands, scan.lists
     relevant = None if operands.relevant is None else operands.relevant.view(torch.uint8)
     steps, batch, heads = scan.sizes
     gate_batch, _, units = operands.gate.shape[1:]
-    tile = batch_tile(batch, scan.tile_rows)
+    tile, warps = gate_tile(scan)
     tiles = cdiv(batch, tile)
     lead = scan.head_parts // heads if units == 1 else 1
     lead *= tiles if lists.shared else 1
     grad = scan.empty(lead, steps, gate_batch, heads, units, dtype=torch.float32)
-    # In the kernel, each of many narrow heads would read x for a small product. torch computes the
-    # products of all heads at once, unless only some of them are needed.
-    apart = relevant is None and scan.width <= NARROW
-    matrix = operands.weight.flatten(0, 2)
-    at_once = _steps_at_once(operands.x, len(matrix)) if apart else steps
+    # torch computes the products of all heads with x at once, faster than a kernel that computes
+    # them head by head, unless only some of them are needed.
+    apart = relevant is None
+    matrix = operands.weight.transpose(0, 1).flatten(0, 2)
+    at_once = _steps_at_once(batch * len(matrix)) if apart else steps
     for start in range(0, steps, at_once):
-        x = operands.x[start : start + at_once]
+        stop = min(start + at_once, steps)
+        x = operands.x[start:stop]
         drives = linear(x, matrix) if apart else x
-        gate_kernel[(scan.head_parts * tiles * x.shape[0],)](
-            operands.x, drives, operands.weight, operands.bias, operands.recurrent, operands.unit,
-            scan.pointer(operands.decay), lists.time, lists.index, lists.first,
-            scan.pointer(operands.lengths), scan.pointer(operands.reset), scan.pointer(relevant),
-            suffix, states, inflow, tail, grad, start, *scan.sizes, scan.features,
-            BI=scan.tile_depth_of(scan.features), CHUNK=scan.chunk, GATE_UNITS=units,
-            HAS_LENGTHS=operands.lengths is not None, HAS_RELEVANT=relevant is not None,
-            HAS_DRIVE=apart, **scan.parallel_constants(tile), num_warps=8 if tile > 32 else 4,
-            num_stages=3,
+        launch(
+            gate_kernel, (scan.head_parts * tiles * cdiv(stop - start, WALK),), operands.x, drives,
+            operands.weight, operands.bias, operands.unit, scan.pointer(operands.decay), lists.time,
+            lists.index, lists.first, scan.pointer(operands.lengths), scan.pointer(operands.reset),
+            scan.pointer(relevant), grad_y, states, products, inflow, tail, later, grad, start,
+            stop, *scan.sizes, scan.features, BT=tile, BI=scan.tile_depth_of(scan.features),
+            CHUNK=scan.chunk, WALK=WALK, GATE_UNITS=units, HAS_LENGTHS=operands.lengths is not None,
+            HAS_RELEVANT=relevant is not None, HAS_DRIVE=apart, **scan.parallel_constants(),
+            num_warps=warps,
         )  # fmt: skip
     return grad.sum(0) if lead > 1 else grad[0]
 
 
-def _steps_at_once(x: Tensor, columns: int) -> int:
-    """Steps whose ``columns`` products take no more memory than x, or at least a fixed minimum."""
-    steps, batch, features = x.shape
-    return max(cdiv(steps * features, columns), cdiv(PRODUCTS, batch * columns))
+def _steps_at_once(products: int) -> int:
+    """Steps, of so many products with x each, that have about ``PRODUCTS``; a multiple of WALK."""
+    return cdiv(PRODUCTS, products * WALK) * WALK

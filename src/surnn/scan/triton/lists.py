@@ -7,9 +7,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from surnn.nn.kernel_launch import launch
 from surnn.nn.runtime import cdiv, next_power_of_2
 
 from ..contract import open_heads
+
+# One program lists the events of at most so many heads and steps.
+MOST_HEADS, MOST_STEPS = 64, 4096
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,53 @@ def time_kernel(
         tl.store(SEQUENCE + following - 1, b, mask=ends)
 
 
+@triton.jit(do_not_specialize=["T"])
+def shared_lists_kernel(
+    GATE, INDEX, FIRST, TIME, T, N, BC: tl.constexpr, TC: tl.constexpr
+):  # fmt: skip
+    """All of the above for [T, N] in one program."""
+    n = tl.arange(0, BC)
+    inside = n < N
+    count = tl.zeros((BC,), tl.int32)
+    for start in range(0, T, TC):
+        t = start + tl.arange(0, TC)
+        mask = (t < T)[:, None] & inside[None, :]
+        at = t[:, None] * N + n[None, :]
+        opened = (tl.load(GATE + at, mask=mask, other=0) != 0).to(tl.int32)
+        tl.store(INDEX + at, tl.cumsum(opened, 0) + count[None, :], mask=mask)
+        count += tl.sum(opened, 0)
+    size = tl.where(inside, count + 2, 0).to(tl.int64)
+    end = tl.cumsum(size, 0)
+    first = end - size
+    tl.store(FIRST + n, first, mask=inside)
+    tl.store(FIRST + 1 + n, end, mask=inside)
+    tl.store(TIME + first, tl.full((BC,), -1, tl.int32), mask=inside)
+    tl.store(TIME + end - 1, tl.full((BC,), 0, tl.int32) + T, mask=inside)
+    count = tl.zeros((BC,), tl.int32)
+    for start in range(0, T, TC):
+        t = start + tl.arange(0, TC)
+        mask = (t < T)[:, None] & inside[None, :]
+        at = t[:, None] * N + n[None, :]
+        opened = (tl.load(GATE + at, mask=mask, other=0) != 0).to(tl.int32)
+        place = first[None, :] + tl.cumsum(opened, 0) + count[None, :]
+        tl.store(TIME + place, tl.broadcast_to(t[:, None], (TC, BC)), mask=opened != 0)
+        count += tl.sum(opened, 0)
+
+
+def _shared_lists(is_open: Tensor) -> DeviceEventList:
+    """The lists of gates [T, 1, N] by one launch, for sequences that are not long."""
+    steps, _, heads = is_open.shape
+    device, wide = is_open.device, next_power_of_2(heads)
+    index = torch.empty((steps, 1, heads), dtype=torch.int32, device=device)
+    first = torch.empty(heads + 1, dtype=torch.int64, device=device)
+    time = torch.empty(heads * (steps + 2), dtype=torch.int32, device=device)
+    launch(
+        shared_lists_kernel, (1,), is_open, index, first, time, steps, heads, BC=wide,
+        TC=4096 // wide,
+    )  # fmt: skip
+    return DeviceEventList(index, time[: int(first[-1])], first.new_empty(0), first)
+
+
 def make_lists(
     gate: Tensor, capacity: int | None, reset: Tensor | None = None
 ) -> tuple[DeviceEventList, Tensor | None]:
@@ -111,14 +162,17 @@ def make_lists(
         is_open = gate.contiguous()
     else:
         is_open = open_heads(gate, reset).view(torch.uint8)
+    if lists == 1 and heads <= MOST_HEADS and capacity is None and steps <= MOST_STEPS:
+        return _shared_lists(is_open.view(steps, 1, heads)), None
     index = torch.empty((steps, lists, heads), dtype=torch.int32, device=device)
     count = torch.empty((lists, heads), dtype=torch.int32, device=device)
     first = torch.empty(columns + 1, dtype=torch.int64, device=device)
     wide = min(next_power_of_2(columns), 32)
-    index_kernel[(cdiv(columns, wide),)](
-        is_open, index, count, steps, columns, BC=wide, TC=4096 // wide
-    )
-    first_kernel[(1,)](count, first, lists, heads, BLOCK=1024)
+    launch(
+        index_kernel, (cdiv(columns, wide),), is_open, index, count, steps, columns, BC=wide,
+        TC=4096 // wide,
+    )  # fmt: skip
+    launch(first_kernel, (1,), count, first, lists, heads, BLOCK=1024)
     fits = None
     if capacity is None:
         capacity = int(first[-1])
@@ -129,7 +183,8 @@ def make_lists(
     time = torch.empty(capacity, dtype=torch.int32, device=device)
     shared = lists == 1
     sequence = torch.empty(0 if shared else capacity, dtype=torch.int32, device=device)
-    time_kernel[(cdiv(steps, 1024 // wide) * cdiv(columns, wide),)](
-        index, first, time, sequence, steps, lists, heads, SHARED=shared, BC=wide, TC=1024 // wide
-    )
+    launch(
+        time_kernel, (cdiv(steps, 1024 // wide) * cdiv(columns, wide),), index, first, time,
+        sequence, steps, lists, heads, SHARED=shared, BC=wide, TC=1024 // wide,
+    )  # fmt: skip
     return DeviceEventList(index, time, sequence, first), fits

@@ -93,19 +93,21 @@ def backward_pass(
     grad_y = grad_y.contiguous()
     if not drives.numel():
         drives = launch.project(scan)
-    work = launch.linearize(scan, drives, states)
-    inflow, tail, suffix = launch.segment_sums(scan, grad_y, states.shape[1], gate_needs_grad)
+    work, products = launch.linearize(scan, drives, states, gate_needs_grad)
+    inflow, tail, later = launch.segment_sums(scan, grad_y, states.shape[1], gate_needs_grad)
     grad_state, grad_unit, grad_decay = launch.backward_over_events(
         scan, work, states, inflow, grad_last.contiguous()
     )
     x, unit, gate, decay = operands.x, operands.unit, operands.gate, operands.decay
     grad_gate = gate.new_empty(0)
     if gate_needs_grad:
-        grad_gate = launch.gate_gradient(scan, suffix, states, inflow, tail).to(gate.dtype)
+        by_gate = launch.gate_gradient(scan, grad_y, states, products, inflow, tail, later)
+        grad_gate = by_gate.to(gate.dtype)
+    del products, inflow, tail, later  # freed before the next large tensor
     grad_x = launch.input_gradient(scan, work) if x_needs_grad else x.new_empty(0)
     grad_weight, grad_bias, grad_recurrent, grad_inner = launch.weight_gradients(scan, work, states)
     if unit.shape[0] and not scan.kernel_cell.spiking:  # the GRU's b_hn
-        grad_unit = grad_inner[:, -1].unsqueeze(0).contiguous()
+        grad_unit = torch.empty_like(unit).copy_(grad_inner[:, -1])
     return (
         grad_x,
         grad_weight.to(operands.weight.dtype),
@@ -123,6 +125,9 @@ def _fake_backward(
 ) -> tuple[Tensor, ...]:
     states, *_, x_needs_grad, gate_needs_grad = arguments
 
+    def by_drive_like(tensor: Tensor) -> Tensor:
+        return tensor.new_empty(tensor.transpose(0, 1).shape).transpose(0, 1)
+
     def like(tensor: Tensor | None, needed: bool = True) -> Tensor:
         if tensor is None or not needed:
             return (states if tensor is None else tensor).new_empty(0)
@@ -130,9 +135,9 @@ def _fake_backward(
 
     return (
         like(operands.x, x_needs_grad),
-        like(operands.weight),
-        like(operands.bias),
-        like(operands.recurrent),
+        by_drive_like(operands.weight),
+        by_drive_like(operands.bias),
+        by_drive_like(operands.recurrent),
         like(operands.unit),
         like(operands.gate, gate_needs_grad),
         like(operands.decay),
@@ -187,12 +192,19 @@ class EagerScan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, *arguments):
-        inputs = *(v.contiguous() for v in arguments[: GATE + 1]), *arguments[GATE + 1 :]
-        output = _eager_forward(*inputs)
-        _save(ctx, inputs, output)
+        output = _eager_forward(*arguments)
+        _save(ctx, arguments, output)
         return output[:2]
 
     @staticmethod
     @once_differentiable
     def backward(ctx, *grads):  # type: ignore[override]
         return _gradients(ctx, _eager_backward, *grads)
+
+
+def eager_scan(*arguments: Any) -> tuple[Tensor, ...]:
+    """The scan outside of compilers; without gradients it keeps nothing."""
+    tensors = (v for v in arguments if isinstance(v, Tensor))
+    if torch.is_grad_enabled() and any(v.requires_grad for v in tensors):
+        return EagerScan.apply(*arguments)
+    return _eager_forward(*arguments)[:2]

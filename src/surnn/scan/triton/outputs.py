@@ -65,7 +65,7 @@ def segment_kernel(
     FIRST,
     INFLOW,  # [rows, C, D]
     TAIL,  # [chunks + 1, B, N, D]
-    SUFFIX,  # [T, B, N, D]
+    LATER,  # [walks, B, N, D]
     T,
     B,
     N,
@@ -74,14 +74,14 @@ def segment_kernel(
     BD: tl.constexpr,
     BT: tl.constexpr,
     CHUNK: tl.constexpr,
+    WALK: tl.constexpr,  # divides CHUNK; 0 leaves LATER out
     SHARED: tl.constexpr,
     DECAYS: tl.constexpr,
-    HAS_SUFFIX: tl.constexpr,
 ):
     """Sums inside chunks: for each event to its segment's or the chunk's end.
 
-    ``TAIL[c]`` is the sum from chunk c's beginning to its first event; ``SUFFIX`` is the sum from
-    every step on.
+    ``TAIL[c]`` is the sum from chunk c's beginning to its first event. ``LATER[w]`` is the sum from
+    the end of steps w * WALK, ... to the end of that segment or of the chunk.
     """
     PARTS: tl.constexpr = (D + BD - 1) // BD
     n, rd = head_and_units(tl.program_id(0) % (N * PARTS), D, BD)
@@ -93,11 +93,12 @@ def segment_kernel(
     for i in range(0, CHUNK):
         t = (chunk + 1) * CHUNK - 1 - i
         inside = units((rb < B) & (t < T), rd, D, BD)
+        if WALK > 0:
+            if (t + 1) % WALK == 0:
+                at = ((tl.cast(t // WALK, tl.int64) * B + rb) * N + n) * D
+                tl.store(LATER + at[:, None] + rd[None, :], total, mask=inside)
         here = output_gradient(GRAD_Y, t, rb, rd, n, B, N, inside, D)
         total = here if DECAYS else total + here
-        if HAS_SUFFIX:
-            at = (((tl.cast(t, tl.int64) * B + rb) * N + n) * D)[:, None] + rd[None, :]
-            tl.store(SUFFIX + at, total.to(SUFFIX.dtype.element_ty), mask=inside)
         number = numbers_at(INDEX, t, rb, n, B, N, t < T, SHARED)
         before = numbers_at(INDEX, t - 1, rb, n, B, N, (t < T) & (t > 0), SHARED)
         is_event = units(rb < B, rd, D, BD) & per_row(number != before, SHARED)

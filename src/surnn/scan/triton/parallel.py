@@ -52,14 +52,15 @@ def place_of(TIME, SEQUENCE, row, end, B, T, SHARED: tl.constexpr):
 @triton.jit(do_not_specialize=["T", "B"])
 def project_kernel(
     X,  # [T, B, I]
-    W,  # [N, S, D, I]
-    BIAS,  # [N, S, D]
+    W,  # [S, N, D, I]
+    BIAS,  # [S, N, D]
     TIME,
     SEQUENCE,
     FIRST,
     DRIVES,  # [rows, S, D]
     T,
     B,
+    N,
     I,
     S: tl.constexpr,
     D: tl.constexpr,
@@ -77,8 +78,8 @@ def project_kernel(
         _, t, b, is_event = place_of(TIME, SEQUENCE, row, end, B, T, SHARED)
         x_rows = X + ((t.to(tl.int64) * B + b) * I)[:, None]
         none = tl.zeros((BM, BD), tl.float32)
-        sums = [none + v for v in load_bias(BIAS, n, rd, S, D)]
-        sums = add_products(sums, x_rows, is_event, W, n, rd, I, S, D, BI, PRECISION)
+        sums = [none + v for v in load_bias(BIAS, n, N, rd, S, D)]
+        sums = add_products(sums, x_rows, is_event, W, n, N, rd, I, S, D, BI, PRECISION)
         out = DRIVES + row.to(tl.int64)[:, None] * (S * D) + rd[None, :]
         store_parts(out, sums, units(is_event, rd, D, BD), S, D)
 
@@ -95,6 +96,7 @@ def linearize_kernel(
     RESET,  # [T, B]
     STATES,  # [rows, C, D]
     WORK,  # [rows, K, D]
+    PRODUCTS,  # [rows, S, D]: recurrent products with the state one row before, if wanted
     T,
     B,
     N,
@@ -113,6 +115,7 @@ def linearize_kernel(
     SHARED: tl.constexpr,
     DECAYS: tl.constexpr,
     RESETS: tl.constexpr,
+    HAS_PRODUCTS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """The cell's derivatives at all events."""
@@ -125,21 +128,23 @@ def linearize_kernel(
         stride = B if SHARED else 1
         wide = row.to(tl.int64)[:, None]
         states = STATES + (wide - stride) * (C * D)
+        zero = zero_tiles(BM, BD, S)
+        follows = (row < end) & (t >= 0)  # an event, or the end of the list
+        q = add_products(zero, states, follows, R, n, N, rd, D, S, D, BI, PRECISION)
+        if HAS_PRODUCTS:
+            store_parts(PRODUCTS + wide * (S * D) + rd[None, :], q, units(follows, rd, D, BD), S, D)
         before = load_float(states + rd[None, :], mask, C, D)
-        received = is_event
         if DECAYS:
             decay = load_decay(DECAY, n, rd, C, D)
             earlier = tl.load(TIME + position - 1, mask=is_event, other=0)
             before = carry(before, decay, (t - earlier - 1)[:, None], C)
-            received = received & (earlier == t - 1)  # a spike, at the very next step only
+            q = cut(earlier != t - 1, q, S)  # a spike is received at the very next step only
         if RESETS:
             fresh = resets_at(RESET, t, b, B, is_event)
             before = cut(fresh, before, C)
-            received = received & (fresh == 0)
+            q = cut(fresh, q, S)
         unit = load_units(UNIT, n, N, rd, P, D)
         x = load_float(DRIVES + wide * (S * D) + rd[None, :], mask, S, D)
-        zero = zero_tiles(BM, BD, S)
-        q = add_products(zero, states, received, R, n, rd, D, S, D, BI, PRECISION)
         derivatives = linearize(x, q, before, unit, CELL)
         store_parts(WORK + wide * (K * D) + rd[None, :], derivatives, mask, K, D)
 
@@ -152,8 +157,8 @@ def weight_gradient_kernel(
     SEQUENCE,
     FIRST,
     RESET,  # [T, B]
-    GRAD,  # [splits, N, S, D, I] float32
-    GRAD_BIAS,  # [splits, N, S, D] float32
+    GRAD,  # [splits, S, N, D, I] float32
+    GRAD_BIAS,  # [splits, S, N, D] float32
     T,
     B,
     N,
@@ -220,17 +225,28 @@ def weight_gradient_kernel(
         sums = more
         bias = more_bias
     for s in tl.static_range(S):
-        out = ((tl.cast(split, tl.int64) * N + n) * S + s) * D + rd
+        out = ((tl.cast(split, tl.int64) * S + s) * N + n) * D + rd
         mask = (rd < D)[:, None] & (i < I)[None, :]
         tl.store(GRAD + out[:, None] * I + i[None, :], sums[s], mask=mask)
         if tl.program_id(1) == 0:
             tl.store(GRAD_BIAS + out, bias[s], mask=rd < D)
 
 
+@triton.jit
+def add_columns(total, WORK, W, row, is_event, n, N, j, i, I, J: tl.constexpr, KD: tl.constexpr,
+                D: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """Add head n's gradient columns j, at packed rows, times its weights."""
+    mask = is_event[:, None] & (j < J)[None, :]
+    grad = tl.load(WORK + row[:, None] * KD + j[None, :], mask=mask, other=0.0)
+    at = ((j // D * N + n) * D + j % D).to(tl.int64)[:, None] * I + i[None, :]
+    w = tl.load(W + at, mask=(j < J)[:, None] & (i < I)[None, :], other=0.0)
+    return tl.dot(grad, w.to(grad.dtype), total, input_precision=PRECISION)
+
+
 @triton.jit(do_not_specialize=["T", "B"])
 def input_gradient_kernel(
     WORK,  # [rows, K * D]: gradient columns
-    W,  # [N, J, I]
+    W,  # [S, N, D, I]
     INDEX,
     FIRST,
     GRAD_X,  # [T, B, I]
@@ -238,30 +254,50 @@ def input_gradient_kernel(
     B,
     N,
     I,
-    J: tl.constexpr,
+    J: tl.constexpr,  # S * D
     KD: tl.constexpr,
-    BM: tl.constexpr,
+    D: tl.constexpr,
+    BS: tl.constexpr,  # steps of a tile
+    BB: tl.constexpr,  # sequences of a tile
+    BN: tl.constexpr,  # at least N
     BJ: tl.constexpr,
     BI: tl.constexpr,
     SHARED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """The gradient by x: at every step, the sum over the heads that have an event there."""
-    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    across = tl.cdiv(B, BB)
+    t0 = tl.program_id(0) // across * BS
+    place = tl.arange(0, BS * BB)
+    t = t0 + place // BB
+    b = tl.program_id(0) % across * BB + place % BB
     i = tl.program_id(1) * BI + tl.arange(0, BI)
-    t, b = m // B, m % B
-    inside = m < T * B
-    total = tl.zeros((BM, BI), tl.float32)
-    for n in range(0, N):
-        row, is_event = rows_at(INDEX, FIRST, t, b, inside, n, B, N, SHARED)
-        if tl.max(is_event.to(tl.int32), 0) > 0:
-            for start in range(0, J, BJ):
-                j = start + tl.arange(0, BJ)
-                at_grad = row[:, None] * KD + j[None, :]
-                grad = tl.load(WORK + at_grad, mask=is_event[:, None] & (j < J)[None, :], other=0.0)
-                at_w = (tl.cast(n, tl.int64) * J + j)[:, None] * I + i[None, :]
-                w = tl.load(W + at_w, mask=(j < J)[:, None] & (i < I)[None, :], other=0.0)
-                more = tl.dot(grad, w.to(grad.dtype), total, input_precision=PRECISION)
-                total = tl.where(is_event[:, None], more, total)  # 0 times NaN is NaN
-    out = GRAD_X + m.to(tl.int64)[:, None] * I + i[None, :]
+    inside = (t < T) & (b < B)
+    total = tl.zeros((BS * BB, BI), tl.float32)
+    if SHARED and BS == 1:  # all rows have the same events: one loop over the columns of open heads
+        rn = tl.arange(0, BN)
+        at = INDEX + t0.to(tl.int64) * N + rn
+        number = tl.load(at, mask=rn < N, other=0)
+        event = number != tl.load(at - N, mask=(rn < N) & (t0 > 0), other=0)
+        position = tl.load(FIRST + rn, mask=rn < N, other=0) + number
+        rank = tl.cumsum(event.to(tl.int32), 0)
+        blocks: tl.constexpr = (J + BJ - 1) // BJ
+        for k in range(0, tl.sum(event.to(tl.int32), 0) * blocks):
+            is_next = event & (rank == k // blocks + 1)
+            n = tl.sum(tl.where(is_next, rn, 0), 0)
+            row = tl.sum(tl.where(is_next, position, 0), 0) * B + b
+            j = k % blocks * BJ + tl.arange(0, BJ)
+            total = add_columns(total, WORK, W, row, inside, n, N, j, i, I, J, KD, D, PRECISION)
+    else:
+        for n in range(0, N):
+            row, is_event = rows_at(INDEX, FIRST, t, b, inside, n, B, N, SHARED)
+            if tl.max(is_event.to(tl.int32), 0) > 0:
+                for start in range(0, J, BJ):
+                    j = start + tl.arange(0, BJ)
+                    more = add_columns(
+                        total, WORK, W, row, is_event, n, N, j, i, I, J, KD, D, PRECISION
+                    )
+                    total = tl.where(is_event[:, None], more, total)  # 0 times NaN is NaN
+    m = t.to(tl.int64) * B + b
+    out = GRAD_X + m[:, None] * I + i[None, :]
     tl.store(out, total.to(GRAD_X.dtype.element_ty), mask=inside[:, None] & (i < I)[None, :])

@@ -23,6 +23,8 @@ RESERVED_BYTES = 27 * 1024
 # Steps per chunk: long enough for a program of its own, short enough for many chunks.
 CHUNK, LONG_CHUNK = 64, 256
 LONG = 1 << 14
+# Steps that one program of the gate's gradient walks through; divides the chunks.
+WALK = 8
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class ScanLaunch:
     """One scan as the kernels read it: its operands, its event lists, and its sizes."""
 
     operands: ScanOperands
-    """Contiguous, with matrices in x's dtype."""
+    """Contiguous, with matrices in x's dtype; weights and biases lie as :func:`by_drive` says."""
     lists: DeviceEventList
     precision: str
 
@@ -40,12 +42,17 @@ class ScanLaunch:
     ) -> "ScanLaunch":
         """Convert the operands to the layout that kernels read."""
         dtype = operands.x.dtype
-        matrices = {"weight": operands.weight.to(dtype), "recurrent": operands.recurrent.to(dtype)}
-        names = ("x", "bias", "unit", "gate", "decay", "lengths", "relevant")
-        tensors = {name: getattr(operands, name) for name in names} | matrices
-        tensors["reset"] = None if operands.reset is None else operands.reset.view(torch.uint8)
-        contiguous = {k: None if v is None else v.contiguous() for k, v in tensors.items()}
-        return cls(operands.replace(**contiguous), lists, precision)
+        values = {
+            "weight": by_drive(operands.weight.to(dtype)),
+            "recurrent": by_drive(operands.recurrent.to(dtype)),
+            "bias": by_drive(operands.bias),
+        }
+        for name in ("x", "unit", "gate", "decay", "lengths", "relevant"):
+            value = getattr(operands, name)
+            values[name] = None if value is None else value.contiguous()
+        if operands.reset is not None:
+            values["reset"] = operands.reset.view(torch.uint8).contiguous()
+        return cls(operands.replace(**values), lists, precision)
 
     @cached_property
     def kernel_cell(self) -> KernelCell:
@@ -141,9 +148,9 @@ class ScanLaunch:
             "PRECISION": self.precision,
         }
 
-    def parallel_constants(self, rows: int) -> dict[str, Any]:
-        """Constants of the parallel kernels that compute the cell, for tiles of ``rows``."""
-        meta = {**self.kernel_cell.meta(), **self._common(self.tile_width), "BM": rows}
+    def parallel_constants(self) -> dict[str, Any]:
+        """Constants of the parallel kernels that compute the cell."""
+        meta = {**self.kernel_cell.meta(), **self._common(self.tile_width)}
         return meta | {"RESETS": self.operands.reset is not None}
 
     def output_constants(self) -> dict[str, Any]:
@@ -155,6 +162,11 @@ class ScanLaunch:
     def pointer(self, tensor: Tensor | None) -> Tensor:
         """``tensor``, or for None some tensor that the kernel does not read."""
         return self.lists.first if tensor is None else tensor
+
+
+def by_drive(values: Tensor) -> Tensor:
+    """[N, S, ...] that lies in memory as [S, N, ...], the layout of torch's weights."""
+    return values.transpose(0, 1).contiguous().transpose(0, 1)
 
 
 def padded(width: int) -> int:
@@ -216,3 +228,18 @@ def tile_rows(width: int, itemsize: int) -> int:
 def tile_depth(width: int, itemsize: int) -> int:
     """Input features per tile where a program also holds weights for a head's width."""
     return max(16, min(64, 8192 // (width * itemsize)))
+
+
+def gate_tile(scan: ScanLaunch) -> tuple[int, int]:
+    """Sequences and warps of a program of the gate's gradient."""
+    sequences = batch_tile(scan.sizes[1], max(16, 2048 // scan.tile_width))
+    return sequences, max(1, min(8, sequences * scan.tile_width // 512))
+
+
+def weight_tile(scan: ScanLaunch, features: int) -> tuple[int, int, int, int]:
+    """Rows and features of a tile of weight gradients, warps, and stages of its pipeline."""
+    width, size, drives = scan.tile_width, scan.operands.x.itemsize, scan.kernel_cell.drives
+    inner = feature_tile(features, tile_rows(width, size))
+    light = drives < 4 and size == 2  # else 4 warps spill
+    deep = max(16, min(128, 65536 // (4 ** (drives > 1) * width * size)))
+    return deep, inner, 4 if light else 8, 2

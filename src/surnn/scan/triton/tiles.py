@@ -123,14 +123,18 @@ def load_decay(P, n, rd, C: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
-def load_weights(R, n, rk, rd, S: tl.constexpr, D: tl.constexpr, TRANSPOSE: tl.constexpr):
-    """Columns ``rd`` of head n's S recurrent matrices [N, S, D, D], as they are or transposed."""
+def load_weights(R, n, N, rk, rd, S: tl.constexpr, D: tl.constexpr, TRANSPOSE: tl.constexpr):
+    """Columns ``rd`` of head n's S recurrent matrices [S, N, D, D], as they are or transposed."""
     mask = (rk < D)[:, None] & (rd < D)[None, :]
     if TRANSPOSE:
         at = rk[:, None] + rd[None, :] * D
     else:
         at = rk[:, None] * D + rd[None, :]
-    return load_parts(R + n.to(tl.int64) * (S * D * D) + at, mask, S, D * D)
+    out = ()
+    for s in tl.static_range(S):
+        matrix = R + tl.cast(s * N + n, tl.int64) * (D * D)
+        out = out + (tl.load(matrix + at, mask=mask, other=0.0),)
+    return out
 
 
 @triton.jit
@@ -196,12 +200,13 @@ def end_of(LENGTHS, rb, T, B, HAS_LENGTHS: tl.constexpr):
 
 @triton.jit
 def add_products(
-    sums, rows, valid, W, n, rd, I, S: tl.constexpr, D: tl.constexpr, BI: tl.constexpr,
+    sums, rows, valid, W, n, N, rd, I, S: tl.constexpr, D: tl.constexpr, BI: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Add to S tiles [rows, BD] the products of vectors at ``rows`` with W [N, S, D, I]."""
+    """Add to S tiles [rows, BD] the products of vectors at ``rows`` with W [S, N, D, I]."""
     ri = tl.arange(0, BI)
-    w_rows = W + (tl.cast(n, tl.int64) * (S * D) + rd)[None, :] * I
+    w_rows = W + (tl.cast(n, tl.int64) * D + rd)[None, :] * I
+    apart = tl.cast(N, tl.int64) * D * I
     for start in range(0, I, BI):
         i = start + ri
         x = tl.load(rows + i[None, :], mask=valid[:, None] & (i < I)[None, :], other=0.0)
@@ -209,7 +214,7 @@ def add_products(
         w_mask = (i < I)[:, None] & (rd < D)[None, :]
         more = ()
         for s in tl.static_range(S):
-            w = tl.load(w_rows + s * D * I + i[:, None], mask=w_mask, other=0.0)
+            w = tl.load(w_rows + s * apart + i[:, None], mask=w_mask, other=0.0)
             more = more + (tl.dot(x, w, sums[s], input_precision=PRECISION),)
         sums = more
     return sums
@@ -224,11 +229,11 @@ def zero_tiles(BM: tl.constexpr, BD: tl.constexpr, COUNT: tl.constexpr):
 
 
 @triton.jit
-def load_bias(BIAS, n, rd, S: tl.constexpr, D: tl.constexpr):
-    """Biases [N, S, D] of head n, as rows that broadcast over sequences."""
+def load_bias(BIAS, n, N, rd, S: tl.constexpr, D: tl.constexpr):
+    """Biases [S, N, D] of head n, as rows that broadcast over sequences."""
     out = ()
     for s in tl.static_range(S):
-        value = tl.load(BIAS + (n * S + s) * D + rd, mask=rd < D, other=0.0)
+        value = tl.load(BIAS + (s * N + n) * D + rd, mask=rd < D, other=0.0)
         out = out + (value.to(tl.float32)[None, :],)
     return out
 
