@@ -11,7 +11,7 @@ from surnn.nn.gates import AlwaysOpen, Gate
 from surnn.nn.layers import SelectiveLayer, SuGRU, SuLSTM, SuRNN, SuSNN
 
 from .base import Block, Mixer
-from .baselines import Attention, DiagonalSSM, LinearMap, MinGRU, TorchRecurrent
+from .baselines import Attention, DiagonalSSM, GatedDelta, LinearMap, MinGRU, TorchRecurrent
 from .blocks import FeedForwardBlock, GLUBlock, MixerBlock, PlainBlock
 from .convolution import Convolution
 from .scaling import ScaledEncoder, ScaledReadout
@@ -102,6 +102,8 @@ def build_mixer(
         )
     if model.kind == "transformer":
         return Attention(width, model.heads_of(width), model.window)
+    if model.kind == "delta":
+        return GatedDelta(width, model.heads_of(width), model.products)
     return DiagonalSSM(width, model.state)
 
 
