@@ -56,7 +56,9 @@ def test_half_precision_gates_have_float32_states():
     exact = gates.double().requires_grad_()
     expected = states_by_steps(exact, zeros.double(), None)
     assert found.dtype == torch.float32
-    torch.testing.assert_close(found.detach().cpu().double(), expected.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        found.detach().cpu().double(), expected.detach(), rtol=1e-5, atol=1e-6
+    )
     found.sum().backward()
     expected.sum().backward()
     torch.testing.assert_close(low.grad.cpu().double(), exact.grad, rtol=1e-2, atol=1e-3)

@@ -200,7 +200,7 @@ def _heads(units: int, size: int) -> int:
 
 
 MODELS_WITH: dict[str, tuple[ModelKind, ...]] = {
-    "heads": (*OURS, "transformer", "delta"),
+    "heads": (*OURS, "delta", "transformer"),
     **dict.fromkeys(
         ("attention_every", "attention_heads"),
         tuple(kind for kind in get_args(ModelKind) if kind != "transformer"),

@@ -70,9 +70,7 @@ class GatedDelta(Mixer):
         y = (q.unsqueeze(-2) @ state).squeeze(-2)
         return self._output(y.unsqueeze(2), x.dtype)[:, 0], state
 
-    def run(
-        self, x: Tensor, state: Tensor, lengths: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def run(self, x: Tensor, state: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         with torch.autocast(x.device.type, enabled=False):
             q, k, v, beta, log_decay = self._inputs(x)
             if lengths is not None:  # padding leaves the state as it is
@@ -185,7 +183,8 @@ class UnitTriangularInverse(torch.autograd.Function):
 
 
 class ChunkStates(torch.autograd.Function):
-    """``S_{c+1} = M_c S_c + N_c`` for M and N [B, N, chunks, D, D]; states [B, N, chunks + 1, D, D].
+    """``S_{c+1} = M_c S_c + N_c``, all states [B, N, chunks + 1, D, D], for M and N [B, N, chunks,
+    D, D].
 
     The gradient is the same recurrence backwards, so only M and S are stored.
     """

@@ -76,7 +76,7 @@ def mingru_kernel(
         keep = load_keep(GATES, RESET, at, t, mask, HAS_RESET, dtype)
         write = sigmoid(update) * tl.where(new >= 0, new + 0.5, sigmoid(new))
         keeps, writes = tl.associative_scan((keep, write), 0, then)
-        h = writes + keeps * carry[None, :]
+        h = writes + keeps * tl.expand_dims(carry, 0)
         tl.store(H + t[:, None] * W + w[None, :], h, mask=mask)
         carry = tl.sum(tl.where((rows == BT - 1)[:, None], h, 0.0), 0)
 
@@ -116,7 +116,7 @@ def mingru_gradient_kernel(
         place = t[:, None] * W + w[None, :]
         grad = tl.load(GRAD + place, mask=mask, other=0.0).to(dtype)
         keeps, sums = tl.associative_scan((next_keep, grad), 0, then, reverse=True)
-        grad = sums + keeps * carry[None, :]  # by each state, through all later ones
+        grad = sums + keeps * tl.expand_dims(carry, 0)  # by each state, through all later ones
         carry = tl.sum(tl.where((rows == 0)[:, None], grad, 0.0), 0)
         earlier = mask & (t > 0)[:, None]
         before = tl.load(H + place - W, mask=earlier, other=0.0)
