@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from surnn.models.baselines import Attention, DiagonalSSM, LinearMap, MinGRU, TorchRecurrent
+from surnn.models.baselines import (
+    Attention,
+    DiagonalSSM,
+    GatedDelta,
+    LinearMap,
+    MinGRU,
+    TorchRecurrent,
+)
 from surnn.models.baselines.attention import rotate
 from surnn.nn.layers import SuGRU, SuLSTM, SuRNN
 
@@ -17,6 +24,8 @@ MIXERS = {
     "lstm": lambda: TorchRecurrent("lstm", WIDTH, WIDTH),
     "rnn": lambda: TorchRecurrent("rnn", WIDTH, WIDTH),
     "mingru": lambda: MinGRU(WIDTH, WIDTH),
+    "delta": lambda: GatedDelta(WIDTH, 2),
+    "delta, products": lambda: GatedDelta(WIDTH, 2, products=3),
     "linear": lambda: LinearMap(WIDTH, WIDTH),
     "s4d": lambda: DiagonalSSM(WIDTH, 4),
     "attention": lambda: Attention(WIDTH, 2),

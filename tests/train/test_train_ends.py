@@ -6,10 +6,13 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+import torch
 
 from helpers.training import BRIEF, CONFIG, resumed, train_steps, trainer
 from surnn.config import RhythmConfig, TrainConfig
+from surnn.errors import ConfigError
 from surnn.runs.time_budget import time_used
+from surnn.tasks.base import Score
 from surnn.tasks.copying import Copying
 from surnn.train.lr_schedule import gate_noise, learning_rate_share
 from surnn.train.trainer import Trainer
@@ -56,6 +59,27 @@ def test_schedules():
     assert all(a >= b for a, b in pairwise(shares[50:]))
     assert [gate_noise(train, s) for s in (0, 50, 75, 100)] == [1, 1, 0, 0]
     assert 0 < gate_noise(train, 60) < 1
+    linear = replace(train, lr_decay="linear")
+    assert learning_rate_share(linear, 75) == pytest.approx(0.55)
+    assert learning_rate_share(linear, 60) < learning_rate_share(train, 60)
+    assert learning_rate_share(linear, 100) == pytest.approx(0.1)
+
+
+def test_betas_are_those_of_the_optimizer():
+    groups = trainer(betas=(0.8, 0.95)).optimizer_step.optimizer.param_groups
+    assert {group["betas"] for group in groups} == {(0.8, 0.95)}
+    with pytest.raises(ConfigError, match=r"train.betas must be at least 0 and less than 1"):
+        TrainConfig(betas=(0.9, 1.0))
+
+
+def test_of_equally_good_weights_the_later_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(Copying, "score", lambda *_: Score(torch.ones(()), torch.ones(())))
+    run = trainer(tmp_path / "run", steps=12, evaluate_every=4, patience=2)
+    run.fit()
+    assert run.folder is not None
+    assert run.step == 12
+    assert run.folder.load("best")[1]["step"] == 12
+    assert run.evaluations_since_best == 2  # equal is no improvement
 
 
 def test_time_used():

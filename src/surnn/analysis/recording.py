@@ -110,7 +110,7 @@ def record(model: nn.Module, x: Tensor, lengths: Tensor | Sequence[int] | None =
     if not records:
         raise NotApplicable(
             f"{type(model).__name__} has no recurrent layer to record: expected one of surnn's "
-            "layers, or a baseline with a recurrence: gru, lstm, rnn, mingru or s4d"
+            "layers, or a baseline with a recurrence: gru, lstm, rnn, mingru, delta or s4d"
         )
     if isinstance(output, tuple):  # a bare layer returns its last state too
         output = output[0]

@@ -8,7 +8,7 @@ from surnn.errors import ConfigError
 from .checks import changed, check_at_least, check_at_most, check_share
 
 ModelKind = Literal["sugru", "sulstm", "surnn", "susnn", "gru", "lstm", "rnn", "transformer",
-                    "s4d", "mingru", "linear"]  # fmt: skip
+                    "s4d", "mingru", "delta", "linear"]  # fmt: skip
 OURS: tuple[ModelKind, ...] = ("sugru", "sulstm", "surnn", "susnn")
 """Models with gates; the others are baselines."""
 HEAD_SIZE = 16
@@ -31,7 +31,7 @@ class ModelConfig:
     """Units per layer, and features between layers."""
     heads: int | None = None
     """Number of heads (independent blocks) of the recurrence, or of attention in a transformer.
-    None: heads of 16 units, or of 32 in attention."""
+    None: heads of 16 units, or of 32 in transformer and delta."""
     block: Literal["auto", "residual", "feedforward", "stack"] = "auto"
     """What surrounds a layer. residual: a residual block as in S4. feedforward: a block as in a
     transformer. stack: nothing. auto: feedforward for a transformer, residual for the others."""
@@ -84,6 +84,8 @@ class ModelConfig:
     """gru, lstm, rnn with train.precision bfloat16: keep states in bfloat16 too; faster."""
     state: int = 64
     """s4d: number of modes per channel."""
+    products: int = 1
+    """delta: number of reflections per time step."""
     neuron: Literal["alif", "lif"] = "alif"
     """susnn: kind of neuron, with an adaptive threshold (alif) or without (lif)."""
     adaptation_always_decays: bool = False
@@ -133,6 +135,7 @@ class ModelConfig:
         if self.widths is not None and ("layers" in set_options or "width" in set_options):
             raise ConfigError("model.widths replaces model.layers and model.width: leave those out")
         check_at_least(self, "model", 1, "layers", "width", "heads", "expand", "groups", "state")
+        check_at_least(self, "model", 1, "products")
         check_at_least(self, "model", 1, "attention_every", "attention_heads", "window")
         check_at_least(self, "model", 1, "convolution")
         check_at_most(self, "model", MOST_LAYERS, "layers")
@@ -184,7 +187,7 @@ class ModelConfig:
         """Number of heads of a layer with so many units."""
         if self.heads is not None:
             return self.heads
-        return _heads(units, 32 if self.kind == "transformer" else HEAD_SIZE)
+        return _heads(units, 32 if self.kind in ("transformer", "delta") else HEAD_SIZE)
 
     @property
     def hybrid_heads(self) -> int:
@@ -197,7 +200,7 @@ def _heads(units: int, size: int) -> int:
 
 
 MODELS_WITH: dict[str, tuple[ModelKind, ...]] = {
-    "heads": (*OURS, "transformer"),
+    "heads": (*OURS, "delta", "transformer"),
     **dict.fromkeys(
         ("attention_every", "attention_heads"),
         tuple(kind for kind in get_args(ModelKind) if kind != "transformer"),
@@ -211,6 +214,7 @@ MODELS_WITH: dict[str, tuple[ModelKind, ...]] = {
     "chrono": ("gru", "lstm"),
     "half_state": ("gru", "lstm", "rnn"),
     "state": ("s4d",),
+    "products": ("delta",),
 }
 """Options that only some kinds of model have."""
 BLOCKS_WITH: dict[str, tuple[str, ...]] = {

@@ -26,8 +26,12 @@ class TrainConfig:
     """Optimizer steps over which the learning rate rises."""
     hold: float = 0.5
     """Share of optimizer steps at the full learning rate before it decays."""
+    lr_decay: Literal["cosine", "linear"] = "cosine"
+    """How the learning rate decays after that."""
     final: float = 0.05
-    """Final learning rate of the cosine decay, as a share of the highest one."""
+    """Final learning rate of the decay, as a share of the highest one."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of AdamW's running means of the gradient and of its square."""
     clip: float = 1.0
     """Largest norm of the gradient; larger gradients are scaled down."""
     weight_ema: float = 0.0
@@ -108,6 +112,8 @@ class TrainConfig:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigError(f"train.{name} must be more than 0, got {value}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"train.betas must be at least 0 and less than 1, got {self.betas}")
         if self.anneal is not None and not 0 <= self.anneal[0] <= self.anneal[1] <= 1:
             raise ConfigError(
                 f"train.anneal is two shares, the first at most the second, got {self.anneal}"

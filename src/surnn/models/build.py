@@ -11,7 +11,7 @@ from surnn.nn.gates import AlwaysOpen, Gate
 from surnn.nn.layers import SelectiveLayer, SuGRU, SuLSTM, SuRNN, SuSNN
 
 from .base import Block, Mixer
-from .baselines import Attention, DiagonalSSM, LinearMap, MinGRU, TorchRecurrent
+from .baselines import Attention, DiagonalSSM, GatedDelta, LinearMap, MinGRU, TorchRecurrent
 from .blocks import FeedForwardBlock, GLUBlock, MixerBlock, PlainBlock
 from .convolution import Convolution
 from .scaling import ScaledEncoder, ScaledReadout
@@ -25,6 +25,8 @@ CELL_OPTIONS = {
     "sugru": ("skip_drive",),
     "susnn": ("neuron", "adaptation_always_decays", "tau_m", "tau_adp"),
 }
+ANY_WIDTH: dict[str, Callable[[int, int], Mixer]] = {"mingru": MinGRU, "linear": LinearMap}
+"""Baselines without options."""
 LayerGate = Callable[[int], Gate]
 """A new gate for the layer of this number."""
 
@@ -91,10 +93,8 @@ def build_mixer(
     if model.kind in ("gru", "lstm", "rnn"):
         chrono = steps if model.chrono else 0
         return TorchRecurrent(model.kind, features, width, chrono, model.half_state)
-    if model.kind == "mingru":
-        return MinGRU(features, width)
-    if model.kind == "linear":
-        return LinearMap(features, width)
+    if model.kind in ANY_WIDTH:
+        return ANY_WIDTH[model.kind](features, width)
     if features != width:
         raise ValueError(
             f"{model.kind} keeps the width of its input, {features}, but {width} is needed; use "
@@ -102,6 +102,8 @@ def build_mixer(
         )
     if model.kind == "transformer":
         return Attention(width, model.heads_of(width), model.window)
+    if model.kind == "delta":
+        return GatedDelta(width, model.heads_of(width), model.products)
     return DiagonalSSM(width, model.state)
 
 

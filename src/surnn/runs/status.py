@@ -76,12 +76,13 @@ def training_end(train: TrainConfig, state: dict[str, Any]) -> TrainingEnd | Non
 
 
 def best_validation(metrics: list[dict[str, Any]], task: Task) -> dict[str, Any] | None:
-    """The best validation; one on a part of the set only if there is no other."""
+    """The best validation, of equal ones the last; one on a part of the set only if there is no
+    other."""
     values = [(m, m.get(task.metric)) for m in metrics if m["kind"] == "valid"]
     lines = [m for m, v in values if isinstance(v, int | float) and math.isfinite(v)]
     whole = [line for line in lines if "of" not in line]
     best = max if task.higher_is_better else min
-    return best(whole or lines, key=lambda line: line[task.metric], default=None)
+    return best(reversed(whole or lines), key=lambda line: line[task.metric], default=None)
 
 
 def format_best(best: dict[str, Any] | None, task: Task) -> str:

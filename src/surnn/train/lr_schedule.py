@@ -12,14 +12,15 @@ from surnn.nn.gates import noise_at
 
 
 def learning_rate_share(config: TrainConfig, progress: float) -> float:
-    """The share of the full learning rate: linear warm-up, hold, cosine decay."""
+    """The share of the full learning rate: linear warm-up, hold, cosine or linear decay."""
     if progress < config.warmup:
         return min(1.0, (progress + 1) / config.warmup)
     begin = max(config.warmup, config.hold * config.steps)
     if progress <= begin:
         return 1.0
     done = min(1.0, (progress - begin) / max(1.0, config.steps - begin))
-    return config.final + (1 - config.final) * 0.5 * (1 + math.cos(math.pi * done))
+    left = 1 - done if config.lr_decay == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+    return config.final + (1 - config.final) * left
 
 
 def gate_noise(config: TrainConfig, progress: float) -> float:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from surnn.config import RunConfig
+from surnn.config import RunConfig, TrainConfig
 from surnn.errors import ConfigError
 from surnn.models.model import SequenceModel, StreamState
 from surnn.tasks.base import Batch, Task
@@ -59,7 +59,7 @@ class OptimizerStep:
         self._check()
         groups = parameter_groups(model, config)  # before wrapping hides the gates' parameters
         self.wrapped = world.wrap(model, config.train.shard)
-        self.optimizer = make_optimizer(model, groups, config.train.cuda_graph)
+        self.optimizer = make_optimizer(model, groups, config.train)
         if config.train.compile:
             compile_blocks(model, few_shapes=config.train.cuda_graph)
         decay = config.train.weight_ema
@@ -284,7 +284,7 @@ def parameter_groups(model: SequenceModel, config: RunConfig) -> list[dict[str, 
 
 
 def make_optimizer(
-    model: SequenceModel, groups: list[dict[str, Any]], captured: bool = False
+    model: SequenceModel, groups: list[dict[str, Any]], train: TrainConfig
 ) -> torch.optim.AdamW:
     """AdamW for these groups of names. Learning rates are tensors, which a CUDA graph can read."""
     named = dict(model.named_parameters())
@@ -297,7 +297,9 @@ def make_optimizer(
         }
         for group in groups
     ]
-    return torch.optim.AdamW(param_groups, fused=True, capturable=captured)
+    return torch.optim.AdamW(
+        param_groups, betas=train.betas, fused=True, capturable=train.cuda_graph
+    )
 
 
 def compile_blocks(model: SequenceModel, few_shapes: bool) -> None:

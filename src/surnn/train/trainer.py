@@ -324,6 +324,8 @@ class Trainer:
             if self._is_better(value):
                 self.best, self.evaluations_since_best = value, 0
                 self._save_best(value)
+            elif value == self.best:  # as good, and trained for longer
+                self._save_best(value)
         times = {"seconds": round(begin - self._start_time, 3), "took": round(took, 3)}
         self._record("valid", {**metrics, **times})
         self.reporter.report(self.step, shown)

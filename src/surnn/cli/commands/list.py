@@ -27,6 +27,7 @@ MODELS = {
     "gru": "torch's nn.GRU (cuDNN)", "lstm": "torch's nn.LSTM (cuDNN)", "rnn": "torch's nn.RNN",
     "transformer": "causal attention with rotary positions",
     "s4d": "diagonal state-space layer", "mingru": "GRU whose gates do not read the state",
+    "delta": "Gated DeltaNet with negative eigenvalues",
     "linear": "no memory: each time step on its own, as a control",
 }  # fmt: skip
 

@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from surnn.nn.runtime import has_triton, is_traced
+
 from ..base import Mixer
 
 
@@ -31,7 +33,7 @@ class MinGRU(Mixer):
         self, x: Tensor, lengths: Tensor | None = None, reset: Tensor | None = None
     ) -> Tensor:
         """The layer is causal and padding comes last, so ``lengths`` have no effect."""
-        return LinearScan.apply(*self._keep_and_write(x, reset)).to(x.dtype)  # type: ignore[union-attr]
+        return self._states(x, self.init_state(len(x)), reset).to(x.dtype)
 
     def init_state(self, batch: int) -> Tensor:
         return self.gates.weight.new_zeros(batch, self.width)
@@ -48,14 +50,22 @@ class MinGRU(Mixer):
         lengths: Tensor | None = None,
         reset: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        keep, write = self._keep_and_write(x, reset)
-        first = write[:, :1] + keep[:, :1] * state.unsqueeze(1)
-        h: Tensor = LinearScan.apply(keep, torch.cat((first, write[:, 1:]), 1))  # type: ignore[assignment]
+        h = self._states(x, state, reset)
         last = -1 if lengths is None else lengths - 1
         return h.to(x.dtype), h[torch.arange(len(x), device=x.device), last]
 
     def state_names(self, first: int) -> tuple[str, ...]:
         return (f"h_{first}",)
+
+    def _states(self, x: Tensor, state: Tensor, reset: Tensor | None) -> Tensor:
+        """All states [B, T, width], the first one from ``state``."""
+        if has_kernels(x):
+            from .triton_mingru import FusedMinGRU  # noqa: PLC0415 (triton is optional)
+
+            return FusedMinGRU.apply(self.gates(x), state, reset)  # type: ignore[return-value]
+        keep, write = self._keep_and_write(x, reset)
+        first = write[:, :1] + keep[:, :1] * state.unsqueeze(1)
+        return LinearScan.apply(keep, torch.cat((first, write[:, 1:]), 1))  # type: ignore[return-value]
 
     def _keep_and_write(self, x: Tensor, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """1 - z (0 at a reset) and z g(n), in float32 or float64, because states are."""
@@ -69,10 +79,16 @@ class MinGRU(Mixer):
         return keep, torch.sigmoid(update) * positive
 
 
+def has_kernels(x: Tensor) -> bool:
+    """Whether the fused scan runs: on a GPU, unless a compiler or a transform traces x."""
+    return x.is_cuda and has_triton() and not is_traced(x)
+
+
 class LinearScan(torch.autograd.Function):
     """``h_t = keep_t h_{t-1} + write_t`` along dimension 1, from h_0 = 0, for all time steps.
 
-    The gradient is the same recurrence backwards, so only keep and h are stored.
+    The gradient is the same recurrence backwards, so only keep and h are stored. On a GPU
+    :class:`~.triton_mingru.FusedMinGRU` replaces it.
     """
 
     @staticmethod

@@ -1,0 +1,120 @@
+"""State tracking: products of rare group elements in long streams of noise.
+
+The rivals differ from suGRU in their layer only, have as many parameters (within 5 %), and make the
+steps that one H200 makes alone in the time that suGRU takes, ``SECONDS``. Warm-up, growth of the
+number of elements, hold and decay are the same shares of the steps for all. Learning rates are the
+best of three for each layer: docs/state_tracking.md has the sweep. All steps are CUDA graphs;
+products are in bfloat16, states in float32.
+
+Test a run on other lengths and numbers of elements with the same weights:
+
+    surnn eval RUN --split test --task.length 131072
+    surnn eval RUN --split test --task.length 32768 --task.events 64
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from surnn.config import InputGateConfig, ModelConfig, ModelKind, RunConfig, TrainConfig
+from surnn.tasks.state_tracking import StateTracking
+
+from .base import add
+
+SECONDS = 75
+"""Time of training, without validation, that the steps below take."""
+GATE = InputGateConfig(rate=0.3, target_rate=0.02)
+"""Sampled gates, which training pulls to 2 % of the time steps."""
+OURS = ModelConfig(layers=2, width=128)
+"""Residual blocks with 8 heads of 16."""
+
+RIVALS: dict[str, tuple[ModelKind, dict[str, Any], str]] = {
+    "gru": ("gru", {"width": 104}, "cuDNN's GRU, 104 units"),
+    "lstm": ("lstm", {"width": 96}, "cuDNN's LSTM, 96 units"),
+    "mingru": ("mingru", {"width": 152}, "minGRU, 152 units"),
+    "s4d": ("s4d", {"width": 152}, "S4D, 152 channels of 64 modes"),
+    "delta": ("delta", {"width": 136, "heads": 4}, "Gated DeltaNet, negative eigenvalues"),
+    "delta-2": (
+        "delta", {"width": 112, "heads": 4, "products": 2}, "Gated DeltaNet, two reflections a step"
+    ),
+    "transformer": ("transformer", {"width": 96, "feedforward": 272}, "causal attention"),
+}  # fmt: skip
+"""Kind, options of the model, and a name."""
+
+STEPS = {
+    "": 3000, "gru": 780, "lstm": 700, "mingru": 3000, "s4d": 2500, "delta": 1500, "delta-2": 1000,
+    "transformer": 1200,
+}  # fmt: skip
+"""Optimizer steps in ``SECONDS``; those of suGRU under ""."""
+LEARNING_RATES = dict.fromkeys(RIVALS, 2e-3) | {"transformer": 1e-3}
+
+
+def schedule(steps: int, **options: Any) -> TrainConfig:
+    """Warm-up over 3 % of the steps, the full learning rate until 70 %, then a linear decay."""
+    return TrainConfig(
+        **{
+            "steps": steps, "batch": 64, "learning_rate": 2e-3, "betas": (0.9, 0.95),
+            "warmup": max(1, round(0.03 * steps)), "hold": 0.7, "lr_decay": "linear",
+            "evaluate_every": max(1, steps // 12), "evaluation_batches": 2,
+            "evaluation_batch": 128, "checkpoint_every": steps, "precision": "bfloat16",
+            "cuda_graph": True, **options,
+        }
+    )  # fmt: skip
+
+
+def growing(steps: int) -> int:
+    """Batches with fewer elements: 2, 4, 8, ... over 40 % of the steps."""
+    return round(0.4 * steps)
+
+
+def ours(task: StateTracking, steps: int, **options: Any) -> RunConfig:
+    """suGRU with input gates whose noise is annealed between 50 and 70 % of the steps."""
+    task = replace(task, growing=growing(steps))
+    train = schedule(steps, rate_penalty=0.3, anneal=(0.5, 0.7), **options)
+    return RunConfig(task, OURS, GATE, train)
+
+
+def rival(task: StateTracking, name: str, steps: int) -> RunConfig:
+    """Another layer with as many parameters, for ``steps``."""
+    kind, model, _ = RIVALS[name]
+    config = ours(replace(task, growing=growing(steps)), steps).with_model(kind, **model)
+    train = replace(config.train, learning_rate=LEARNING_RATES[name])
+    return replace(config, train=train)
+
+
+S3 = StateTracking("S3", length=8192, events=16)
+PARITY = StateTracking("Z2", length=1024, events=32)
+PARITY_SHARE = 0.4
+"""Parity is short: its runs make this share of the steps."""
+
+add("state-tracking-s3", partial(ours, S3, STEPS[""]), "S3, 16 elements in 8192 steps: suGRU.")
+for _name, (_, _, _about) in RIVALS.items():
+    add(
+        f"state-tracking-s3-{_name}", partial(rival, S3, _name, STEPS[_name]),
+        f"S3, 16 elements in 8192 steps: {_about}.",
+    )  # fmt: skip
+_STEPS = round(PARITY_SHARE * STEPS[""])
+add("state-tracking-parity", partial(ours, PARITY, _STEPS), "Parity of 32 bits: suGRU.")
+for _name in ("gru", "s4d"):
+    add(
+        f"state-tracking-parity-{_name}", partial(rival, PARITY, _name, _STEPS),
+        f"Parity of 32 bits: {RIVALS[_name][2]}.",
+    )  # fmt: skip
+
+
+def s3_65536() -> RunConfig:
+    """S3, trained directly at 65536 steps."""
+    task = replace(S3, length=65_536)
+    return ours(task, 2000, batch=16, evaluation_batch=32, evaluation_batches=4)
+
+
+def a5() -> RunConfig:
+    """A5: wider heads and slower growth."""
+    steps = 8000
+    config = ours(StateTracking("A5", length=8192, events=12), steps)
+    model = replace(OURS, heads=8, expand=2)
+    return replace(config, model=model, task=replace(config.task, growing=round(0.6 * steps)))
+
+
+add("state-tracking-s3-65536", s3_65536, "S3, 16 elements in 65536 steps: suGRU.")
+add("state-tracking-a5", a5, "A5, 12 elements in 8192 steps: suGRU, heads of 32.")
