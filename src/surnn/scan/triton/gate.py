@@ -93,6 +93,7 @@ def gate_kernel(
     I,
     CELL: tl.constexpr,
     CONSTANTS: tl.constexpr,
+    HALF: tl.constexpr,
     S: tl.constexpr,
     C: tl.constexpr,
     P: tl.constexpr,
@@ -193,7 +194,7 @@ def gate_kernel(
                     sums = sums + (tl.zeros((BT, BD), tl.float32) + bias[s],)
                 x_rows = X + ((tl.cast(t, tl.int64) * B + rb) * I)[:, None]
                 x = add_products(sums, x_rows, rb < B, W, n, N, rd, I, S, D, BI, PRECISION)
-            new = update(x, q, before, unit, CELL, CONSTANTS)
+            new = update(x, q, before, unit, CELL, CONSTANTS, HALF)
             adjoint = [v.to(tl.float32) for v in inflow]
             kept = before
             if DECAYS:

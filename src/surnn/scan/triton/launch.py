@@ -69,16 +69,13 @@ def forward_over_events(scan: ScanLaunch, drives: Tensor, state: Tensor) -> tupl
 def _launch_serial(kernel: Any, scan: ScanLaunch, *tensors: Tensor) -> None:
     """Launch a serial kernel: for all tiles, or for as many teams at a time as run at once."""
     meta, tiles, device = scan.serial_constants(), scan.serial_tiles, scan.operands.x.device
-    at_once, slots = tiles, scan.lists.first  # programs without a team do not read the slots
+    at_once, counter = tiles, scan.lists.first  # programs without a team do not read the counter
     if meta["TEAM"] > 1:
         at_once = max(1, multiprocessors(device) // meta["TEAM"])
-        count = 1 if kernel is forward_kernel else meta["S"]
-        word = torch.int64 if scan.operands.x.itemsize == 4 else torch.int32
-        shape = tiles, 2, count, meta["BT"], meta["KD"]
-        slots = torch.zeros(shape, dtype=word, device=device)
+        counter = torch.zeros(tiles, dtype=torch.int32, device=device)
     for first in range(0, tiles, at_once):
         programs = min(at_once, tiles - first) * meta["TEAM"]
-        launch(kernel, (programs,), *tensors, slots, first, *scan.sizes, **meta)
+        launch(kernel, (programs,), *tensors, counter, first, *scan.sizes, **meta)
 
 
 def outputs(scan: ScanLaunch, states: Tensor) -> Tensor:

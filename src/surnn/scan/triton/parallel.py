@@ -102,6 +102,7 @@ def linearize_kernel(
     N,
     CELL: tl.constexpr,
     CONSTANTS: tl.constexpr,
+    HALF: tl.constexpr,
     S: tl.constexpr,
     C: tl.constexpr,
     P: tl.constexpr,
@@ -145,7 +146,7 @@ def linearize_kernel(
             q = cut(fresh, q, S)
         unit = load_units(UNIT, n, N, rd, P, D)
         x = load_float(DRIVES + wide * (S * D) + rd[None, :], mask, S, D)
-        derivatives = linearize(x, q, before, unit, CELL)
+        derivatives = linearize(x, q, before, unit, CELL, HALF)
         store_parts(WORK + wide * (K * D) + rd[None, :], derivatives, mask, K, D)
 
 

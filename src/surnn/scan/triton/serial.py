@@ -6,8 +6,8 @@ state stay on chip for the whole walk; an event reads its drives (forwards) or i
 or its gradients. Everything that is not serial is computed elsewhere, for all events at once.
 
 A head whose weights do not fit on chip is shared by a ``TEAM`` of programs, ``BD`` units each,
-which exchange what enters the recurrent product at every event. All programs of a team must run at
-the same time.
+which wait for each other at every event: they exchange outputs of units through memory. All
+programs of a team must run at the same time.
 """
 
 import triton
@@ -42,45 +42,13 @@ _SIZES = ["WALK", "T", "B", "N"]
 
 
 @triton.jit
-def exchange(
-    SLOTS, walk, rounds, values, rd, rk, COUNT: tl.constexpr, D: tl.constexpr, KD: tl.constexpr,
-    BT: tl.constexpr, TYPE: tl.constexpr,
-):  # fmt: skip
-    """COUNT tiles [BT, KD] of all units, from those [BT, BD] of each program of the team.
-
-    A word in memory holds a value and the number of its round, so a program waits by reading until
-    all words are new: no counter, no fence. Rounds alternate between two slots. A program writes
-    round k + 2 after it has read round k + 1 of all others, which have read round k before, so
-    nothing is overwritten that is still needed. ``SLOTS [walks, 2, COUNT, BT, KD]`` starts at 0.
-    """
-    rb = tl.arange(0, BT)[:, None]
-    slot = SLOTS + (tl.cast(walk, tl.int64) * 2 + rounds % 2) * (COUNT * BT * KD)
-    BITS: tl.constexpr = TYPE.primitive_bitwidth
-    if BITS == 32:
-        tag = tl.cast(rounds, tl.int64)
-    else:
-        tag = tl.cast(rounds & 0xFFFF, tl.int32)
-    for i in tl.static_range(COUNT):
-        if BITS == 32:
-            bits = values[i].to(tl.int32, bitcast=True).to(tl.int64)
-        else:
-            bits = values[i].to(TYPE).to(tl.int16, bitcast=True).to(tl.int32)
-        at = slot + (i * BT + rb) * KD + rd[None, :]
-        tl.store(at, (bits << BITS) | tag, mask=(rd < D)[None, :] & (rb >= 0))
-    out = ()
-    for i in tl.static_range(COUNT):
-        at = slot + (i * BT + rb) * KD + rk[None, :]
-        exist = (rk < D)[None, :] & (rb >= 0)
-        words = tl.load(at, mask=exist, other=tag, volatile=True)
-        late = tl.max(tl.max(((words ^ tag) & ((1 << BITS) - 1) != 0).to(tl.int32), 1), 0)
-        while late > 0:
-            words = tl.load(at, mask=exist, other=tag, volatile=True)
-            late = tl.max(tl.max(((words ^ tag) & ((1 << BITS) - 1) != 0).to(tl.int32), 1), 0)
-        if BITS == 32:
-            out = out + ((words >> BITS).to(tl.int32).to(tl.float32, bitcast=True),)
-        else:
-            out = out + ((words >> BITS).to(tl.int16).to(TYPE, bitcast=True),)
-    return out
+def wait_for_team(COUNTER, rounds, TEAM: tl.constexpr):
+    """A barrier: wait until all programs of the team have reached it ``rounds`` times."""
+    tl.debug_barrier()
+    tl.atomic_add(COUNTER, 1, sem="release", scope="gpu")
+    while tl.atomic_add(COUNTER, 0, sem="acquire", scope="gpu") < rounds * TEAM:
+        pass
+    tl.debug_barrier()
 
 
 @triton.jit
@@ -105,6 +73,16 @@ def hide_closed(values, g, COUNT: tl.constexpr):
     out = ()
     for i in tl.static_range(COUNT):
         out = out + (tl.where(g == 0, 0.0, values[i]),)
+    return out
+
+
+@triton.jit
+def load_columns(P, mask, S: tl.constexpr, G: tl.constexpr, D: tl.constexpr):
+    """The columns that enter the recurrent product, as written by all programs of the team."""
+    out = ()
+    for s in tl.static_range(S):
+        column = G - 1 if s == S - 1 else s
+        out = out + (tl.load(P + column * D, mask=mask, other=0.0, cache_modifier=".cg"),)
     return out
 
 
@@ -134,13 +112,14 @@ def forward_kernel(
     STATE,  # [B, N, C, D]
     STATES,  # [rows, C, D]
     LAST,  # [B, N, C, D]
-    SLOTS,  # of the team's exchange
+    COUNTER,  # [walks] int32, 0
     WALK,  # the first walk of this launch
     T,
     B,
     N,
     CELL: tl.constexpr,
     CONSTANTS: tl.constexpr,
+    HALF: tl.constexpr,
     S: tl.constexpr,
     C: tl.constexpr,
     P: tl.constexpr,
@@ -205,14 +184,16 @@ def forward_kernel(
             before = cut(fresh, before, C)
         output = before[0]
         if TEAM > 1:
-            received = (rb < B)[:, None] & (rd < D)[None, :]
+            wait_for_team(COUNTER + walk, k, TEAM)
+            at = STATES + (row + (k - 1) * stride)[:, None] * (C * D) + rk[None, :]
+            read = ((rb < B) & (k <= count))[:, None] & (rk < D)[None, :]
             if DECAYS:  # a spike is received at the very next step only
-                received = received & per_row(t == t_before + 1, SHARED)
-            output = tl.where(received, output, 0.0)
-            kind: tl.constexpr = R.dtype.element_ty
-            output = exchange(SLOTS, walk, k, (output,), rd, rk, 1, D, KD, BT, kind)[0]
+                read = read & per_row(t == t_before + 1, SHARED)
+            if RESETS:
+                read = read & (fresh == 0)[:, None]
+            output = tl.load(at, mask=read, other=0.0, cache_modifier=".cg")
         q = products(output, weights, PRECISION)
-        new = update([v.to(tl.float32) for v in now], q, before, unit, CELL, CONSTANTS)
+        new = update([v.to(tl.float32) for v in now], q, before, unit, CELL, CONSTANTS, HALF)
         if MASKED:
             kept = before
             if DECAYS:
@@ -257,13 +238,14 @@ def backward_kernel(
     GRAD_STATE,  # [B, N, C, D]
     GRAD_UNIT,  # [tiles, U, N, D]
     GRAD_DECAY,  # [tiles, N, C, D]
-    SLOTS,  # of the team's exchange
+    COUNTER,  # [walks] int32, 0
     WALK,  # the first walk of this launch
     T,
     B,
     N,
     CELL: tl.constexpr,
     CONSTANTS: tl.constexpr,
+    HALF: tl.constexpr,
     S: tl.constexpr,
     C: tl.constexpr,
     P: tl.constexpr,
@@ -367,8 +349,10 @@ def backward_kernel(
                 kept = carry(kept, decay, g * 0 + 1, C)
             direct = add(direct, kept, C)
         if TEAM > 1:
-            kind: tl.constexpr = R.dtype.element_ty
-            recurrent = exchange(SLOTS, walk, i + 1, recurrent, rd, rk, S, D, KD, BT, kind)
+            wait_for_team(COUNTER + walk, i + 1, TEAM)
+            at = WORK + (row + k * stride)[:, None] * (K * D) + rk[None, :]
+            read = ((rb < B) & (k <= count))[:, None] & (rk < D)[None, :]
+            recurrent = load_columns(at, read, S, G, D)
         through = direct[0]
         for s in tl.static_range(S):  # separate sums, which do not wait for each other
             operand = recurrent[s].to(weights[s].dtype)

@@ -122,7 +122,7 @@ class ScanLaunch:
         if not is_interpreted() and not fits_on_chip(drives, self.width, kind, device):
             part, warps = part_of_head(drives, self.width, kind, device), 8
         meta = {
-            **self.kernel_cell.meta(),
+            **self.kernel_cell.meta(self.operands.x.dtype),
             **self._common(part),
             "KD": whole,
             "TEAM": cdiv(self.width, part),
@@ -150,7 +150,7 @@ class ScanLaunch:
 
     def parallel_constants(self) -> dict[str, Any]:
         """Constants of the parallel kernels that compute the cell."""
-        meta = {**self.kernel_cell.meta(), **self._common(self.tile_width)}
+        meta = {**self.kernel_cell.meta(self.operands.x.dtype), **self._common(self.tile_width)}
         return meta | {"RESETS": self.operands.reset is not None}
 
     def output_constants(self) -> dict[str, Any]:
@@ -232,8 +232,8 @@ def tile_depth(width: int, itemsize: int) -> int:
 
 def gate_tile(scan: ScanLaunch) -> tuple[int, int]:
     """Sequences and warps of a program of the gate's gradient."""
-    sequences = batch_tile(scan.sizes[1], max(16, 2048 // scan.tile_width))
-    return sequences, max(1, min(8, sequences * scan.tile_width // 512))
+    sequences = batch_tile(scan.sizes[1], max(16, 1024 // scan.tile_width))
+    return sequences, max(1, min(8, sequences * scan.tile_width // 256))
 
 
 def weight_tile(scan: ScanLaunch, features: int) -> tuple[int, int, int, int]:
