@@ -12,8 +12,8 @@ import torch
 
 from .runtime import is_interpreted
 
-_COMPILED: dict[tuple, tuple[Any, tuple]] = {}
-_SPECIALIZED: dict[Any, tuple[bool, ...]] = {}
+# By kernel: which arguments Triton inspects, and what it has compiled, by key.
+_KERNELS: dict[Any, tuple[tuple[bool, ...], dict[tuple, tuple[Any, tuple]]]] = {}
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
@@ -28,10 +28,14 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
     if is_interpreted():
         kernel[grid](*arguments, **constants)
         return
-    device = torch.cuda.current_device()
-    specialized = _SPECIALIZED.get(kernel) or _specialized(kernel)
-    key: list[Any] = [kernel, device, *constants.values()]
-    for value, special in zip(arguments, specialized, strict=False):
+    known = _KERNELS.get(kernel)
+    if known is None:
+        inspected = tuple(not parameter.do_not_specialize for parameter in kernel.params)
+        known = _KERNELS[kernel] = inspected, {}
+    inspected, compiled_by_key = known
+    device = torch._C._cuda_getDevice()
+    key: list[Any] = [device, *constants.values()]
+    for value, special in zip(arguments, inspected, strict=False):
         if type(value) is int:
             if special:
                 key.append(1 if value == 1 else value % 16 == 0)
@@ -41,19 +45,19 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
             key.append(value.dtype)
             if value.data_ptr() % 16:
                 key.append("unaligned")
-    known = _COMPILED.get(tuple(key))
-    if known is None:
+    found = compiled_by_key.get(tuple(key))
+    if found is None:
         compiled = kernel[grid](*arguments, **constants)
         names = kernel.arg_names[len(arguments) :]
-        _COMPILED[tuple(key)] = compiled, tuple(constants[name] for name in names)
+        compiled_by_key[tuple(key)] = compiled, tuple(constants[name] for name in names)
         return
-    compiled, rest = known
+    compiled, rest = found
     x, y, z = (*grid, 1, 1)[:3]
     if not (x and y and z):
         return
-    hooks = _runtime()
+    hooks = _hooks()
     stream = torch._C._cuda_getCurrentRawStream(device)
-    bound = (*arguments, *rest)
+    bound = arguments + rest
     metadata = compiled.launch_metadata((x, y, z), stream, *bound)
     compiled.run(
         x, y, z, stream, compiled.function, compiled.packed_metadata, metadata,
@@ -61,14 +65,14 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
     )  # fmt: skip
 
 
-def _specialized(kernel: Any) -> tuple[bool, ...]:
-    """Which arguments Triton inspects: the value of integers."""
-    found = tuple(not parameter.do_not_specialize for parameter in kernel.params)
-    _SPECIALIZED[kernel] = found
-    return found
+def _hooks() -> Any:
+    """Where profilers put functions that Triton calls at each launch."""
+    global _KNOBS  # noqa: PLW0603 (an import that is looked up once)
+    if _KNOBS is None:
+        from triton import knobs  # noqa: PLC0415 (optional)
+
+        _KNOBS = knobs.runtime
+    return _KNOBS
 
 
-def _runtime() -> Any:
-    from triton import knobs  # noqa: PLC0415 (optional)
-
-    return knobs.runtime
+_KNOBS: Any = None

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 Module = TypeVar("Module", bound=nn.Module)
 
 _WITHOUT_FLOAT64 = {"mps"}  # tests add other devices
+_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
@@ -29,7 +30,7 @@ def has_float64(device: torch.device) -> bool:
 
 def is_interpreted() -> bool:
     """Whether kernels run in Triton's interpreter, one program after another."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
+    return _INTERPRETED
 
 
 def is_transformed() -> bool:

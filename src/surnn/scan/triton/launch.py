@@ -172,39 +172,53 @@ def weight_gradients(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients by weight [N, S, D, I], bias [N, S, D], recurrent [N, S, D, D] and a bias added to
     the recurrent product [N, S, D], in float32."""
-    by_weight, by_bias = _over_rows(scan, work, scan.operands.x, scan.features, False)
-    by_recurrent, by_inner_bias = _over_rows(scan, work, states, scan.width, True)
-    return by_weight, by_bias, by_recurrent, by_inner_bias
+    heads, drives = scan.operands.weight.shape[:2]
+    rows, features = heads * drives * scan.width, (scan.features, scan.width)
+    across = max(cdiv(f, weight_tile(scan, f)[1]) for f in features)
+    # About two programs for each multiprocessor of a large GPU, but some work for each of them.
+    steps, batch, _ = scan.sizes
+    splits = max(1, min(256 // (scan.head_parts * across), cdiv(steps * batch, 512)))
+    sizes = [rows * features[0], rows, rows * features[1], rows]
+    parts = scan.empty(splits, sum(sizes), dtype=torch.float32)
+    by_weight, by_bias, by_recurrent, by_inner = parts.split(sizes, 1)
+    _over_rows(scan, work, scan.operands.x, by_weight, by_bias, splits, False)
+    _over_rows(scan, work, states, by_recurrent, by_inner, splits, True)
+    total = parts.sum(0) if splits > 1 else parts[0]
+    shape = drives, heads, scan.width
+    by_weight, by_bias, by_recurrent, by_inner = total.split(sizes)
+    return (
+        by_weight.view(*shape, -1).transpose(0, 1),
+        by_bias.view(shape).transpose(0, 1),
+        by_recurrent.view(*shape, -1).transpose(0, 1),
+        by_inner.view(shape).transpose(0, 1),
+    )
 
 
 def _over_rows(
-    scan: ScanLaunch, work: Tensor, source: Tensor, features: int, recurrent: bool
-) -> tuple[Tensor, Tensor]:
-    """Gradients by a matrix and its bias, summed over packed rows.
+    scan: ScanLaunch,
+    work: Tensor,
+    source: Tensor,
+    grad: Tensor,
+    by_bias: Tensor,
+    splits: int,
+    recurrent: bool,
+) -> None:
+    """Gradients by a matrix and its bias, summed over the packed rows of each split.
 
     The matrix is applied to ``source``: x, or the states if it is ``recurrent``.
     """
-    operands, lists = scan.operands, scan.lists
-    steps, batch, _ = scan.sizes
-    heads, drives = operands.weight.shape[:2]
-    shape, cell = (drives, heads, scan.width), scan.kernel_cell
-    width = scan.tile_width
+    operands, lists, cell = scan.operands, scan.lists, scan.kernel_cell
+    features = scan.width if recurrent else scan.features
     deep, inner, warps, stages = weight_tile(scan, features)
-    across = cdiv(features, inner)
-    # About two programs for each multiprocessor of a large GPU, but some work for each of them.
-    splits = max(1, min(256 // (scan.head_parts * across), cdiv(steps * batch, 512)))
-    total = scan.empty(splits, *shape, features, dtype=torch.float32)
-    bias = scan.empty(splits, *shape, dtype=torch.float32)
     launch(
-        weight_gradient_kernel, (scan.head_parts, across, splits), work, source, lists.time,
-        lists.sequence, lists.first, scan.pointer(operands.reset), total, bias, *scan.sizes,
-        features, splits, S=cell.drives, K=cell.coefficients, LAST=(cell.columns if recurrent else
-        cell.drives) - 1, D=scan.width, BD=width, CD=cell.components * scan.width, BM=deep,
-        BI=inner, SHARED=lists.shared, RECURRENT=recurrent, DECAYS=operands.decay is not None,
-        RESETS=operands.reset is not None, PRECISION=scan.precision, num_warps=warps,
-        num_stages=stages,
+        weight_gradient_kernel, (scan.head_parts, cdiv(features, inner), splits), work, source,
+        lists.time, lists.sequence, lists.first, scan.pointer(operands.reset), grad, by_bias,
+        grad.stride(0), *scan.sizes, features, splits, S=cell.drives, K=cell.coefficients,
+        LAST=(cell.columns if recurrent else cell.drives) - 1, D=scan.width, BD=scan.tile_width,
+        CD=cell.components * scan.width, BM=deep, BI=inner, SHARED=lists.shared,
+        RECURRENT=recurrent, DECAYS=operands.decay is not None, RESETS=operands.reset is not None,
+        PRECISION=scan.precision, num_warps=warps, num_stages=stages,
     )  # fmt: skip
-    return total.sum(0).transpose(0, 1), bias.sum(0).transpose(0, 1)
 
 
 def input_gradient(scan: ScanLaunch, work: Tensor) -> Tensor:

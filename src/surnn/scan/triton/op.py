@@ -22,7 +22,7 @@ from ..operators import (
 )
 from . import launch
 from .lists import DeviceEventList, make_lists
-from .sizes import ScanLaunch
+from .sizes import ScanLaunch, by_drive_like
 
 # ---------------------------------------------------------------------------- forward
 
@@ -108,11 +108,12 @@ def backward_pass(
     grad_weight, grad_bias, grad_recurrent, grad_inner = launch.weight_gradients(scan, work, states)
     if unit.shape[0] and not scan.kernel_cell.spiking:  # the GRU's b_hn
         grad_unit = torch.empty_like(unit).copy_(grad_inner[:, -1])
+    # Copies, because the four lie in one buffer, and an operator's results must not.
     return (
         grad_x,
-        grad_weight.to(operands.weight.dtype),
-        grad_bias.to(operands.bias.dtype),
-        grad_recurrent.to(operands.recurrent.dtype),
+        by_drive_like(operands.weight).copy_(grad_weight),
+        by_drive_like(operands.bias).copy_(grad_bias),
+        by_drive_like(operands.recurrent).copy_(grad_recurrent),
         grad_unit.to(unit.dtype) if grad_unit.numel() else torch.zeros_like(unit),
         grad_gate,
         states.new_empty(0) if decay is None else grad_decay.to(decay.dtype),
@@ -124,9 +125,6 @@ def _fake_backward(
     operands: ScanOperands, _grad_y: Tensor, grad_last: Tensor, *arguments: Any
 ) -> tuple[Tensor, ...]:
     states, *_, x_needs_grad, gate_needs_grad = arguments
-
-    def by_drive_like(tensor: Tensor) -> Tensor:
-        return tensor.new_empty(tensor.transpose(0, 1).shape).transpose(0, 1)
 
     def like(tensor: Tensor | None, needed: bool = True) -> Tensor:
         if tensor is None or not needed:

@@ -150,7 +150,7 @@ def linearize_kernel(
         store_parts(WORK + wide * (K * D) + rd[None, :], derivatives, mask, K, D)
 
 
-@triton.jit(do_not_specialize=["T", "B", "SPLITS"])
+@triton.jit(do_not_specialize=["STRIDE", "T", "B", "SPLITS"])
 def weight_gradient_kernel(
     WORK,  # [rows, K, D]: gradient columns
     SOURCE,  # x [T, B, I], or states [rows, C, D]
@@ -158,8 +158,9 @@ def weight_gradient_kernel(
     SEQUENCE,
     FIRST,
     RESET,  # [T, B]
-    GRAD,  # [splits, S, N, D, I] float32
-    GRAD_BIAS,  # [splits, S, N, D] float32
+    GRAD,  # [splits, S, N, D, I] float32, splits STRIDE apart
+    GRAD_BIAS,  # [splits, S, N, D] float32, likewise
+    STRIDE,
     T,
     B,
     N,
@@ -226,11 +227,13 @@ def weight_gradient_kernel(
         sums = more
         bias = more_bias
     for s in tl.static_range(S):
-        out = ((tl.cast(split, tl.int64) * S + s) * N + n) * D + rd
+        first = tl.cast(split, tl.int64) * STRIDE
+        out = (s * N + n) * D + rd
         mask = (rd < D)[:, None] & (i < I)[None, :]
-        tl.store(GRAD + out[:, None] * I + i[None, :], sums[s], mask=mask)
+        at = first + out.to(tl.int64)[:, None] * I + i[None, :]
+        tl.store(GRAD + at, sums[s], mask=mask)
         if tl.program_id(1) == 0:
-            tl.store(GRAD_BIAS + out, bias[s], mask=rd < D)
+            tl.store(GRAD_BIAS + first + out, bias[s], mask=rd < D)
 
 
 @triton.jit

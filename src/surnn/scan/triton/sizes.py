@@ -42,7 +42,7 @@ class ScanLaunch:
     ) -> "ScanLaunch":
         """Convert the operands to the layout that kernels read."""
         dtype = operands.x.dtype
-        values = {
+        values: dict[str, Tensor | None] = {
             "weight": by_drive(operands.weight.to(dtype)),
             "recurrent": by_drive(operands.recurrent.to(dtype)),
             "bias": by_drive(operands.bias),
@@ -167,6 +167,11 @@ class ScanLaunch:
 def by_drive(values: Tensor) -> Tensor:
     """[N, S, ...] that lies in memory as [S, N, ...], the layout of torch's weights."""
     return values.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def by_drive_like(values: Tensor) -> Tensor:
+    """New memory for [N, S, ...] in that layout."""
+    return values.new_empty(values.transpose(0, 1).shape).transpose(0, 1)
 
 
 def padded(width: int) -> int:
