@@ -38,10 +38,10 @@ def to_onnx(model: nn.Module, path: str | Path) -> Path:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = to_onnx(surnn.SuGRU(3, 8), f"{folder}/layer.onnx")
         ...     session = onnxruntime.InferenceSession(path)
-        >>> kinds = {"tensor(int64)": "int64", "tensor(float)": "float32"}
+        >>> k = {"tensor(int64)": "int64", "tensor(float)": "float32"}
         >>> state = {
-        ...     i.name: numpy.zeros([n if isinstance(n, int) else 1 for n in i.shape], kinds[i.type])
-        ...     for i in session.get_inputs() if i.name != "frame"
+        ...     each.name: numpy.zeros([1 if n == "batch" else n for n in each.shape], k[each.type])
+        ...     for each in session.get_inputs() if each.name != "frame"
         ... }
         >>> frame = numpy.zeros((1, 3), "float32")
         >>> output, *new = session.run(None, {"frame": frame, **state})
