@@ -35,7 +35,7 @@ def on_files(files: Files, *, config: Any) -> Files:
         if path.suffix == ".py":
             text = tutorials.page(path.stem)
         else:
-            text = _rewritten(path.read_text(), config["repo_url"])
+            text = _rewritten(path.read_text(), config["extra"]["repository"])
         files.append(File.generated(config, page, content=text))
     return files
 
@@ -43,7 +43,7 @@ def on_files(files: Files, *, config: Any) -> Files:
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
     """Links of pages in docs/ to files outside of it, and pictures for a dark page."""
     if not page.file.src_uri.startswith("tutorials/"):  # their links are those of the site
-        markdown = _LINK.sub(lambda m: _from_docs(m, config["repo_url"]), markdown)
+        markdown = _LINK.sub(lambda m: _from_docs(m, config["extra"]["repository"]), markdown)
     return _PICTURE.sub(lambda m: _both_themes(m, files), markdown)
 
 

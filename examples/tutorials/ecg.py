@@ -68,7 +68,7 @@ sh(
 # %% [markdown]
 # ## Where does it update?
 #
-# Half of this is the point of the tutorial: at rest nothing is computed.
+# At the beats, and hardly ever at rest:
 
 # %%
 trained = surnn.load(folder / "run")

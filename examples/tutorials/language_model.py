@@ -29,8 +29,8 @@ def write_text(name, sources, size):
     print(f"{name}: {len(text):,} characters")
 
 
-write_text("library.txt", Path(os.__file__).parent.glob("*.py"), 4_000_000)
-write_text("ours.txt", Path(surnn.__file__).parent.rglob("*.py"), 400_000)
+write_text("library.txt", Path(os.__file__).parent.glob("*.py"), 2_000_000)
+write_text("ours.txt", Path(surnn.__file__).parent.rglob("*.py"), 300_000)
 
 
 # %% [markdown]
@@ -61,11 +61,11 @@ MODEL = (
     " --model.ungated-layers 2 --model.convolution 4 --model.tied-embedding"
     " --gate.rate 0.15 --gate.target-rate 0.15 --train.rate-penalty 0.02"
 )
-BRIEF = "--train.batch 12 --train.warmup 20 --train.evaluation-batches 8 --train.device cpu"
+BRIEF = "--train.batch 12 --train.warmup 20 --train.evaluation-batches 4 --train.device cpu"
 
 sh(
     f"surnn train text_file --task.path library.txt {MODEL} {BRIEF}"
-    " --train.steps 250 --train.lr 4e-3 --train.evaluate-every 125 --out base"
+    " --train.steps 200 --train.lr 4e-3 --train.evaluate-every 200 --out base"
 )
 
 # %% [markdown]
@@ -75,7 +75,7 @@ sh(
 # number of optimizer steps from scratch:
 
 # %%
-SHORT = f"--task.path ours.txt {BRIEF} --train.steps 80 --train.evaluate-every 80"
+SHORT = f"--task.path ours.txt {BRIEF} --train.steps 60 --train.evaluate-every 60"
 sh(f"surnn train text_file {SHORT} --train.start base --train.lr 1e-3 --out tuned")
 sh(f"surnn train text_file {SHORT} {MODEL} --train.lr 4e-3 --out scratch")
 

@@ -20,8 +20,8 @@ def why_not_prepared(task: Task, data: Path | None) -> str | None:
     for named in task.named_files():
         if not _is_inside(named, data):
             return (
-                f"task.path of the run names {named!r}, and reports and figures show the data; to "
-                "have it read, name its folder with --data FOLDER"
+                f"the run reads {named!r}; a page or figure would show what is in it, so name "
+                "the folder with --data FOLDER if it may be read"
             )
     try:
         task.prepare(CPU, data)
