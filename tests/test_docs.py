@@ -1,5 +1,6 @@
 """Code in the documents runs as it stands."""
 
+import ast
 import importlib.util
 import inspect
 import re
@@ -89,6 +90,20 @@ def test_every_figure_has_a_form_for_dark_pages():
             name.removesuffix("-dark") for name in names if name.endswith("-dark")
         }
         assert missing == set()
+
+
+def test_messages_that_the_page_of_errors_quotes_exist():
+    headings = re.findall(r"^## `(.*?)`$", (ROOT / "docs/errors.md").read_text(), re.MULTILINE)
+    assert len(headings) > 4
+    texts = "\n".join(_texts(path) for path in (ROOT / "src").rglob("*.py"))
+    missing = [part for h in headings for part in h.split("'...'") if part not in texts]
+    assert missing == []
+
+
+def _texts(path) -> str:
+    """All strings in a module; the values in an f-string are left out."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return "\n".join(n.value for n in nodes if isinstance(n, ast.Constant) and type(n.value) is str)
 
 
 @pytest.mark.parametrize("document", sorted(DOCUMENTS))

@@ -20,8 +20,8 @@ def why_not_prepared(task: Task, data: Path | None) -> str | None:
     for named in task.named_files():
         if not _is_inside(named, data):
             return (
-                f"the run reads {named!r}; a page or figure would show what is in it, so name "
-                "the folder with --data FOLDER if it may be read"
+                f"task.path is {named!r}; pages and figures show data, so they read it only if you "
+                "name its folder with --data FOLDER"
             )
     try:
         task.prepare(CPU, data)

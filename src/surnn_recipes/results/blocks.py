@@ -57,7 +57,7 @@ def numbers(results: Path) -> list[str]:
             f"GRU: {spread('accuracy', gru['test'])}", "`surnn reproduce psmnist-stepwise`",
         ),
         row_of(
-            "time of a training step on one CPU core, `SuGRU(I, H)` as it comes",
+            "time of a training step on one CPU core, `SuGRU(I, H)` with default options",
             f"{min(train):.2f} to {max(train):.2f} of `nn.GRU`'s", "1 (`nn.GRU`, same size)",
             "`python benchmarks/cpu.py`",
         ),
