@@ -44,22 +44,25 @@ def code_checksum(script: str) -> str:
     return hashlib.sha256(code.encode()).hexdigest()
 
 
-def read_record(name: str) -> dict[str, Any]:
-    """What ``docs/run_examples.py`` recorded of a tutorial."""
-    return json.loads((RECORDS / f"{name}.json").read_text())
+def read_record(name: str) -> dict[str, Any] | None:
+    """What ``docs/run_examples.py`` recorded of a tutorial; None if it has not run yet."""
+    path = RECORDS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def page(name: str) -> str:
-    """The page of a tutorial: text, code and recorded output."""
+    """The page of a tutorial: text, code and recorded output, if there is a record."""
     record, parts = read_record(name), []
-    outputs = iter(record["outputs"])
+    outputs = iter([] if record is None else record["outputs"])
     for cell in cells((SCRIPTS / f"{name}.py").read_text()):
         if cell.kind == "text":
             parts.append(cell.content)
             continue
         parts.append(f"```python\n{cell.content}\n```")
-        if output := next(outputs):
+        if output := next(outputs, ""):
             parts.append(f"```text\n{output}\n```")
+    if record is None:
+        return "\n\n".join(parts) + "\n"
     parts.append(
         f"*This output took {record['seconds']:.0f} seconds on {record['cores']} cores: "
         f"`{record['command']}`.*"

@@ -76,12 +76,14 @@ def test_the_first_line_says_what_the_columns_are(tmp_path, capsys):
     write_csv(tmp_path / "d.csv")
     path = ["--task.path", str(tmp_path / "d.csv"), "--train.device", "cpu", "--train.steps", "1"]
     assert main(["train", "sequences", *path, "--out", str(tmp_path / "a")]) == 0
-    assert capsys.readouterr().out.startswith("inputs u; target label with 2 classes: high, low\n")
+    assert capsys.readouterr().out.startswith(
+        "inputs: u; target: the labels (2 classes: high, low)\n"
+    )
     lines = (tmp_path / "d.csv").read_text().replace("id,u,label", "who,u,mark").splitlines()
     (tmp_path / "d.csv").write_text("\n".join(lines))
     assert main(["train", "sequences", *path, "--out", str(tmp_path / "b")]) == 0
     first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith("inputs who, u; no target, so the goal is a forecast")
+    assert first.startswith("inputs: who, u; no target, so the goal is a forecast")
     assert "--task.target" in first
 
 

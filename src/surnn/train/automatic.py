@@ -101,14 +101,14 @@ def data_line(task: Any) -> str:
     inputs = ", ".join(task.channels[:8]) + (", ..." if len(task.channels) > 8 else "")
     if task.goal == "forecast":
         return (
-            f"inputs {inputs}; no target, so the goal is a forecast. "
-            "--task.target names a target, --task.id the column that separates sequences"
+            f"inputs: {inputs}; no target, so the goal is a forecast "
+            "(--task.target names a target, --task.id the column that separates sequences)"
         )
     target = ", ".join(task.target) or "the labels"
     if task.classes:
         classes = ", ".join(task.classes[:8]) + (", ..." if len(task.classes) > 8 else "")
-        target += f" with {len(task.classes)} classes: {classes}"
-    return f"inputs {inputs}; target {target}"
+        target += f" ({len(task.classes)} classes: {classes})"
+    return f"inputs: {inputs}; target: {target}"
 
 
 def choice_lines(choices: list[Choice], config: RunConfig) -> Iterator[str]:
