@@ -167,7 +167,7 @@ def _length(axes: "Axes", records: Records, _fits: Records) -> None:
     _log_milliseconds(axes)
     axes.set_xticks(lengths, [str(t) for t in lengths])
     axes.set_xlabel("sequence length T [time steps]")
-    axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
+    axes.grid(True, which="major", color=theme_colour("grid"), linewidth=0.6)
     some = records[0]
     axes.set_title(f"Training step over length, B = {some['B']}, H = {some['H']}")
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
@@ -198,7 +198,7 @@ def _events(axes: "Axes", records: Records, fits: Records) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("events of the busiest head")
     axes.set_ylabel(STEP)
-    axes.grid(True, color="#dddddd", linewidth=0.6)
+    axes.grid(True, color=theme_colour("grid"), linewidth=0.6)
     some = records[0]
     axes.set_title(f"Time against events, T = {some['T']}, B = {some['B']}, H = {some['H']}")
     axes.legend(frameon=False, loc="upper left")
