@@ -1,6 +1,7 @@
 """Code in the documents runs as it stands."""
 
 import ast
+import doctest
 import importlib.util
 import inspect
 import re
@@ -49,8 +50,9 @@ def test_every_public_name_has_an_example_that_runs(name):
     """In its own docstring, not in that of a base class; pytest runs it."""
     owner = getattr(surnn, name)
     text = owner.__doc__ if not inspect.isclass(owner) else vars(owner)["__doc__"]
-    examples = [line for line in text.splitlines() if ">>>" in line]
-    assert any("+SKIP" not in line for line in examples)
+    examples = doctest.DocTestParser().get_examples(text)
+    run = [e.source for e in examples if not e.options.get(doctest.SKIP)]
+    assert any(re.search(rf"\b{name}\b", source) for source in run)
 
 
 @pytest.mark.parametrize("name", tutorials.NAMES)

@@ -32,11 +32,14 @@ class Linearization(NamedTuple):
     Example:
         The derivatives of a GRU cell at zero: one state component, three drives, four units.
 
+        >>> import surnn
         >>> from torch import zeros
         >>> from surnn.nn.cells import get_cell
         >>> slopes = get_cell("gru").linearize(
         ...     zeros(3, 4), zeros(3, 4), zeros(1, 4), (zeros(4),)
         ... )
+        >>> isinstance(slopes, surnn.Linearization)
+        True
         >>> slopes.wrt_drive.shape, slopes.wrt_state.shape
         (torch.Size([1, 3, 4]), torch.Size([1, 1, 4]))
     """
