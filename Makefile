@@ -6,7 +6,7 @@ MINUTES ?= 5
 # One thread a process: tests are many and small, and run in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo docs test test-engine fuzz test-crashes test-sanitizers test-gpu check format bench bench-gpu figures clean
+.PHONY: help demo docs docs-examples test test-engine fuzz test-crashes test-sanitizers test-gpu check format bench bench-gpu figures clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 17
@@ -41,6 +41,9 @@ check: .venv/ready docs ## lint, formatting, import contracts, types, the docs' 
 
 docs: .venv/ready ## build the documentation as a site in build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir build/site
+
+docs-examples: .venv/ready ## run the tutorials and the commands of the documentation (a quarter of an hour)
+	$(BIN)/python docs/run_examples.py
 
 format: .venv/ready ## format, and fix lint errors that can be fixed automatically
 	$(BIN)/ruff check --fix .

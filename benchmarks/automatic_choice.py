@@ -205,7 +205,6 @@ def main() -> None:
             OUT.mkdir(parents=True, exist_ok=True)
             about = {"environment": environment, "sets": rows}
             (OUT / "choice.json").write_text(json.dumps(about, indent=1) + "\n")
-            (OUT / "table.md").write_text(table(rows) + "\n")
         print(table(rows), flush=True)
 
 

@@ -124,11 +124,12 @@ def train(name: str) -> None:
 
 
 def draw(name: str, plot: str, folders: list[Path]) -> None:
-    """Write docs/figures/NAME.png."""
-    out = HERE / f"{name}.png"
-    surnn("plot", plot, *map(str, folders), "--out", str(out))
-    # 128 colours suffice, at half the size.
-    Image.open(out).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(out, optimize=True)
+    """Write docs/figures/NAME.png and NAME-dark.png."""
+    for theme, out in (("light", HERE / f"{name}.png"), ("dark", HERE / f"{name}-dark.png")):
+        surnn("plot", plot, *map(str, folders), "--theme", theme, "--out", str(out))
+        # 128 colours suffice, at half the size.
+        picture = Image.open(out).convert("RGB")
+        picture.quantize(128, dither=Image.Dither.NONE).save(out, optimize=True)
 
 
 def surnn(*words: str) -> None:

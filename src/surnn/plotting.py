@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, for colour-blind readers; grey marks references such as chance.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-GREY = "#666666"
-PALE = "#dddddd"
+GREY = "#808080"
 DASHES = ("-", "--", "-.", ":")
 FONTS = {
     "font.size": 9,
@@ -25,6 +24,18 @@ FONTS = {
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
 }
+THEMES = {
+    "light": {"grid.color": "#dddddd"},
+    "dark": {
+        "grid.color": "#3a3e4c",
+        **dict.fromkeys(("figure.facecolor", "savefig.facecolor", "axes.facecolor"), "#1e2129"),
+        **dict.fromkeys(
+            ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"),
+            "#d7d9e0",
+        ),
+    },
+}
+"""Colours of the page below a figure and of its text. Lines have colours for both."""
 
 
 class NoMatplotlib(MissingExtra):
@@ -40,15 +51,22 @@ class NoMatplotlib(MissingExtra):
 
 
 @contextmanager
-def styled() -> Iterator[None]:
-    """Fonts and line widths for figures that are drawn and saved inside this context."""
+def styled(theme: str = "light") -> Iterator[None]:
+    """Fonts, line widths and colours for figures that are drawn and saved inside this context."""
     try:
         import_module("matplotlib.figure")
         matplotlib = import_module("matplotlib")
     except ImportError as error:
         raise NoMatplotlib from error
-    with matplotlib.rc_context({**FONTS, "legend.frameon": False, "lines.linewidth": 1.5}):
+    lines = {"legend.frameon": False, "lines.linewidth": 1.5}
+    with matplotlib.rc_context({**FONTS, **THEMES[theme], **lines}):
         yield
+
+
+def theme_colour(part: str) -> Any:
+    """The current colour of a part of figures: ``text``, ``paper`` or ``grid``."""
+    key = {"text": "text.color", "paper": "axes.facecolor", "grid": "grid.color"}[part]
+    return import_module("matplotlib").rcParams[key]
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -66,5 +84,5 @@ def open_axes(axes: "Axes", grid: bool = True) -> None:
     """Remove the top and right frame, and draw a grid behind the lines."""
     axes.spines[["top", "right"]].set_visible(False)
     if grid:
-        axes.grid(True, color=PALE, linewidth=0.6)
+        axes.grid(True, color=theme_colour("grid"), linewidth=0.6)
         axes.set_axisbelow(True)

@@ -39,6 +39,15 @@ def test_the_command_writes_what_the_ending_says(ending, runs, tmp_path, capsys)
     assert said[-1] == f"wrote {out}"
 
 
+@pytest.mark.parametrize(("theme", "dark"), [("light", False), ("dark", True)])
+def test_a_figure_fits_the_page_around_it(theme, dark, runs, tmp_path):
+    image = pytest.importorskip("matplotlib.image")
+    out = tmp_path / "curves.png"
+    words = [str(runs["sugru"]), "--theme", theme, "--out", str(out)]
+    assert main(["plot", "learning-curves", *words]) == 0
+    assert (image.imread(out)[0, 0, :3].mean() < 0.5) == dark
+
+
 @pytest.fixture(scope="module")
 def lost(tmp_path_factory):
     """Runs on a text that is gone: one with clocks, one with gates that see the input."""

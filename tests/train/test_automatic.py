@@ -56,6 +56,54 @@ def test_sizes_follow_the_amount_of_data():
     assert chosen(FACTS._replace(sequences=3))["train.batch"] == 3
 
 
+def test_training_is_planned_for_the_given_number_of_steps():
+    given = {choice.option: choice.value for choice in choose(FACTS, steps=50)}
+    assert "train.steps" not in given
+    assert (given["train.warmup"], given["train.evaluate_every"]) == (5, 5)
+
+
+def test_the_command_plans_for_the_steps_that_it_is_given(tmp_path, capsys):
+    write_csv(tmp_path / "d.csv")
+    words = ["--task.path", str(tmp_path / "d.csv"), "--train.device", "cpu", "--train.steps", "20"]
+    assert main(["train", "sequences", *words, "--out", str(tmp_path / "run")]) == 0
+    out = capsys.readouterr().out
+    assert "--train.warmup 2 " in out
+    assert "--train.steps" not in out.partition("sequences:")[0]
+
+
+def test_the_first_line_says_what_the_columns_are(tmp_path, capsys):
+    """A column of labels under another name is not silently left out."""
+    write_csv(tmp_path / "d.csv")
+    path = ["--task.path", str(tmp_path / "d.csv"), "--train.device", "cpu", "--train.steps", "1"]
+    assert main(["train", "sequences", *path, "--out", str(tmp_path / "a")]) == 0
+    assert capsys.readouterr().out.startswith(
+        "inputs: u; target: the labels (2 classes: high, low)\n"
+    )
+    lines = (tmp_path / "d.csv").read_text().replace("id,u,label", "who,u,mark").splitlines()
+    (tmp_path / "d.csv").write_text("\n".join(lines))
+    assert main(["train", "sequences", *path, "--out", str(tmp_path / "b")]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("inputs: who, u; no target, so the goal is a forecast")
+    assert "--task.target" in first
+
+
+def write_csv(path):
+    rows = [
+        f"{n},{n % 2 + t / 100 + n / 1000},{('low', 'high')[n % 2]}"
+        for n in range(40)
+        for t in range(20)
+    ]
+    path.write_text("\n".join(["id,u,label", *rows]))
+
+
+def test_advice_repeats_the_flags_in_its_command(tmp_path, capsys):
+    write_csv(tmp_path / "d.csv")
+    path = str(tmp_path / "d.csv")
+    assert main(["advise", path, "--no-speed", "--task.target", "label"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"train: surnn train sequences --task.path {path} --task.target label"
+
+
 def test_lines_leave_out_what_flags_changed():
     choices = choose(FACTS)
     config = with_choices(RunConfig(Sequences()), choices)

@@ -2,6 +2,15 @@
 
 :func:`record` runs a model and records its gates and states; most other functions compute numbers
 from a recording. :mod:`surnn.analysis.figures` draws them.
+
+Example:
+    >>> import surnn, torch
+    >>> layer = surnn.SuGRU(3, 8, gate=surnn.EveryN(5))
+    >>> recording = surnn.analysis.record(layer, torch.randn(20, 2, 3))
+    >>> surnn.analysis.update_rates(recording)
+    tensor([0.2000], dtype=torch.float64)
+    >>> surnn.analysis.median_interval(surnn.analysis.intervals(recording.layers[0]))
+    5
 """
 
 from .changes import (

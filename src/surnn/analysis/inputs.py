@@ -20,8 +20,8 @@ def why_not_prepared(task: Task, data: Path | None) -> str | None:
     for named in task.named_files():
         if not _is_inside(named, data):
             return (
-                f"task.path of the run names {named!r}, and reports and figures show the data; to "
-                "have it read, name its folder with --data FOLDER"
+                f"task.path is {named!r}; pages and figures show data, so they read it only if you "
+                "name its folder with --data FOLDER"
             )
     try:
         task.prepare(CPU, data)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surnn.plotting import COLOURS, GREY, NoMatplotlib, new_figure, open_axes, styled
+from surnn.plotting import COLOURS, GREY, NoMatplotlib, new_figure, open_axes, styled, theme_colour
 
 from .cases import SHORT
 
@@ -89,7 +89,11 @@ def _speed(axes: "Axes", records: Records, _fits: Records) -> None:
             axes.bar(at, there, width, color=GREY, label=_rival_label(records))
             continue
         rate, mode = key
-        style = {"hatch": "////", "edgecolor": "white", "linewidth": 0} if mode == "graph" else {}
+        style = (
+            {"hatch": "////", "edgecolor": theme_colour("paper"), "linewidth": 0}
+            if mode == "graph"
+            else {}
+        )
         colour = COLOURS[rates.index(rate) % len(COLOURS)]
         axes.bar(at, there, width, color=colour, label=f"surnn, p = {rate:g}, {mode}", **style)
         _write_speedups(axes, places, rivals, heights, shift)
@@ -163,7 +167,7 @@ def _length(axes: "Axes", records: Records, _fits: Records) -> None:
     _log_milliseconds(axes)
     axes.set_xticks(lengths, [str(t) for t in lengths])
     axes.set_xlabel("sequence length T [time steps]")
-    axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
+    axes.grid(True, which="major", color=theme_colour("grid"), linewidth=0.6)
     some = records[0]
     axes.set_title(f"Training step over length, B = {some['B']}, H = {some['H']}")
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
@@ -194,7 +198,7 @@ def _events(axes: "Axes", records: Records, fits: Records) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("events of the busiest head")
     axes.set_ylabel(STEP)
-    axes.grid(True, color="#dddddd", linewidth=0.6)
+    axes.grid(True, color=theme_colour("grid"), linewidth=0.6)
     some = records[0]
     axes.set_title(f"Time against events, T = {some['T']}, B = {some['B']}, H = {some['H']}")
     axes.legend(frameon=False, loc="upper left")
@@ -217,7 +221,13 @@ def engine(result: dict[str, Any]) -> "Figure":
                       line, color=colour, label=f"engine, {what}, {weights}")  # fmt: skip
     most = max(r["sparsity"] or 0 for r in records)
     shares = [most * i / 100 for i in range(101)]
-    axes.plot(shares, [1 / (1 - s) for s in shares], ":", color="black", label="1 / open units")
+    axes.plot(
+        shares,
+        [1 / (1 - s) for s in shares],
+        ":",
+        color=theme_colour("text"),
+        label="1 / open units",
+    )
     for mark, r in zip("sD^v", (r for r in records if r["sparsity"] is None), strict=False):
         axes.plot(0, dense / r["sequence_us"], mark, color=GREY, fillstyle="none", label=r["name"])
     axes.set_yscale("log")

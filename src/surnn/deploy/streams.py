@@ -83,6 +83,8 @@ class Stream:
         ...     path = surnn.export.to_engine(surnn.SuGRU(1, 4), folder + "/layer.surnn")
         ...     engine = surnn.Engine(path)
         >>> stream = engine.stream()
+        >>> isinstance(stream, surnn.Stream)
+        True
         >>> stream.step([0.5]).shape, stream.clock
         ((4,), 1)
     """
@@ -231,8 +233,9 @@ class Streams(Sequence[Stream]):
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = surnn.export.to_engine(surnn.SuGRU(1, 4), folder + "/layer.surnn")
         ...     engine = surnn.Engine(path)
-        >>> engine.streams(3).step([[0.5]] * 3).shape
-        (3, 4)
+        >>> streams = engine.streams(3)
+        >>> isinstance(streams, surnn.Streams), streams.step([[0.5]] * 3).shape
+        (True, (3, 4))
     """
 
     def __init__(self, engine: "Engine", streams: Iterable[Stream]) -> None:

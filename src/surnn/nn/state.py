@@ -26,6 +26,8 @@ class SuState(NamedTuple):
         >>> layer = surnn.SuGRU(4, 8)
         >>> state = layer.init_state(batch_size=2)
         >>> y, state = layer.step(torch.randn(2, 4), state)
+        >>> isinstance(state, surnn.SuState)
+        True
         >>> state.t.item(), state.reset(torch.tensor([True, False])).t.tolist()
         (1, [0, 1])
     """

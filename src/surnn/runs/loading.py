@@ -17,7 +17,14 @@ from .folder import RunFolder
 
 
 class Trained(NamedTuple):
-    """A trained model, its task and its configuration."""
+    """A trained model, its task and its configuration; :func:`load` returns it.
+
+    Example:
+        >>> import surnn
+        >>> surnn.Trained._fields
+        ('model', 'task', 'config', 'step')
+        >>> model, task, config, step = surnn.load("runs/mine")  # doctest: +SKIP
+    """
 
     model: SequenceModel
     """With the weights of the checkpoint, in eval mode."""
@@ -46,6 +53,20 @@ def load(
         device: the device of the model.
         task_from: the run's task as FILE.py:CLASS or module:CLASS, for a task of your own that has
             moved, has changed, or comes with a run from somebody else. It is imported.
+
+    Example:
+        >>> import surnn, tempfile, torch
+        >>> from surnn.config import ModelConfig, TrainConfig
+        >>> items = [(torch.randn(20) + n % 2, n % 2) for n in range(40)]
+        >>> brief = TrainConfig(steps=2, batch=8, warmup=1, device="cpu")
+        >>> small = ModelConfig(width=16, pool="mean")
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> _ = surnn.fit(small, items, train=brief, out=folder.name)  # doctest: +ELLIPSIS
+        python_data: ...
+        >>> trained = surnn.load(folder.name)
+        >>> trained.model(torch.randn(1, 20, 1)).shape, trained.config.train.steps
+        (torch.Size([1, 2]), 2)
+        >>> folder.cleanup()
     """
     if task_from is not None:
         load_outside(task_from)

@@ -49,7 +49,8 @@ def advise(task: Task, *, measure: bool = True) -> Iterator[Advice]:
 def about_length(facts: SequenceFacts) -> Iterator[Advice]:
     """How long sequences are, and whether selective update is worth it."""
     size = f"{facts.sequences:,} training sequences of {facts.median_length:,} time steps (median)"
-    size += f", at most {facts.longest:,}, with {facts.features} feature(s)"
+    size += f", at most {facts.longest:,}, with {facts.features} "
+    size += "feature" if facts.features == 1 else "features"
     if facts.median_length >= LONG:
         yield Advice(
             f"{size}. They are long: memory over gaps is where selective update gains most.",

@@ -28,9 +28,14 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose(facts: SequenceFacts) -> list[Choice]:
-    """Options of the model, gates and training for data with these facts."""
-    return [*_gate(facts), *_model(facts), *_training(facts)]
+def choose(facts: SequenceFacts, steps: int | None = None) -> list[Choice]:
+    """Options of the model, gates and training for data with these facts.
+
+    Args:
+        facts: about the training part.
+        steps: number of optimizer steps, if the user has chosen it.
+    """
+    return [*_gate(facts), *_model(facts), *_training(facts, steps)]
 
 
 def _gate(facts: SequenceFacts) -> Iterator[Choice]:
@@ -66,15 +71,16 @@ def _model(facts: SequenceFacts) -> Iterator[Choice]:
         yield Choice("model.pool", "mean", "one prediction for each sequence, from its mean output")
 
 
-def _training(facts: SequenceFacts) -> Iterator[Choice]:
+def _training(facts: SequenceFacts, given: int | None) -> Iterator[Choice]:
     batch = 64
     while batch > 8 and facts.sequences < 8 * batch:
         batch //= 2
     batch = min(batch, facts.sequences)
     low, high = STEPS
-    steps = min(max(low, EPOCHS * facts.sequences // batch), high)
+    steps = given or min(max(low, EPOCHS * facts.sequences // batch), high)
     yield Choice("train.batch", batch, f"of {facts.sequences:,} training sequences")
-    yield Choice("train.steps", steps, f"{steps * batch / facts.sequences:.0f} epochs")
+    if given is None:
+        yield Choice("train.steps", steps, f"{steps * batch / facts.sequences:.0f} epochs")
     yield Choice("train.warmup", min(100, steps // 10), "a tenth of the steps, at most 100")
     yield Choice("train.evaluate_every", max(1, steps // 10), "ten times")
 
@@ -88,6 +94,21 @@ def with_choices(config: RunConfig, choices: list[Choice]) -> RunConfig:
     gate = GATE_CONFIGS[parts["gate"].pop("kind", config.gate.kind)](**parts["gate"])
     model, train = replace(config.model, **parts["model"]), replace(config.train, **parts["train"])
     return replace(config, model=model, gate=gate, train=train)
+
+
+def data_line(task: Any) -> str:
+    """What a task with data of the user's own reads and predicts."""
+    inputs = ", ".join(task.channels[:8]) + (", ..." if len(task.channels) > 8 else "")
+    if task.goal == "forecast":
+        return (
+            f"inputs: {inputs}; no target, so the goal is a forecast "
+            "(--task.target names a target, --task.id the column that separates sequences)"
+        )
+    target = ", ".join(task.target) or "the labels"
+    if task.classes:
+        classes = ", ".join(task.classes[:8]) + (", ..." if len(task.classes) > 8 else "")
+        target += f" ({len(task.classes)} classes: {classes})"
+    return f"inputs: {inputs}; target: {target}"
 
 
 def choice_lines(choices: list[Choice], config: RunConfig) -> Iterator[str]:

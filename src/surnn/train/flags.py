@@ -98,7 +98,8 @@ def with_data_choices(
     with option_errors():
         task = override(command, "task", own, defaults.task).complete(data)
         task.prepare(torch.device("cpu"), data)
-        choices = choose(task.facts())
+        steps = value_of(flags, "--train.steps")
+        choices = choose(task.facts(), int(steps) if steps and steps.isdigit() else None)
         return with_choices(dataclasses.replace(defaults, task=task), choices), choices
 
 

@@ -57,7 +57,7 @@ def numbers(results: Path) -> list[str]:
             f"GRU: {spread('accuracy', gru['test'])}", "`surnn reproduce psmnist-stepwise`",
         ),
         row_of(
-            "time of a training step on one CPU core, `SuGRU(I, H)` as it comes",
+            "time of a training step on one CPU core, `SuGRU(I, H)` with default options",
             f"{min(train):.2f} to {max(train):.2f} of `nn.GRU`'s", "1 (`nn.GRU`, same size)",
             "`python benchmarks/cpu.py`",
         ),
@@ -147,6 +147,33 @@ def engine(results: Path) -> list[str]:
     return lines
 
 
+def choice(results: Path) -> list[str]:
+    """Test accuracy of the automatic choice, and of five configurations set by hand."""
+    sets = json.loads((results / "automatic_choice" / "choice.json").read_text())["sets"]
+    hand = list(next(iter(sets.values()))["hand"])
+    lines = head("accuracy [%]", "automatic", "its rate", *hand, "best by hand")
+    for name, row in sets.items():
+        others = [100 * row["hand"][text]["accuracy"] for text in hand]
+        own = 100 * row["automatic"]["accuracy"]
+        lines.append(row_of(
+            name.replace("_", " "), f"**{own:.2f}**", f"{row['automatic']['update_rate']:.0%}",
+            *(f"{value:.2f}" for value in others), f"{max(others) - own:+.2f} points",
+        ))  # fmt: skip
+    return lines
+
+
+def own_data(results: Path) -> list[str]:
+    """Seconds from a file of one's own to a report and to C files."""
+    kinds = {"series.csv": "a CSV of 2,000 labelled series", "series.npz": "the same as npz",
+             "wavs": "600 wav files in a folder for each class"}  # fmt: skip
+    rows = _load(results, "own_data")["rows"]
+    lines = head("seconds", "train", "report", "export --to c", "all three")
+    for name, kind in kinds.items():
+        seconds = [rows[name][step] for step in ("train", "report", "export")]
+        lines.append(row_of(kind, *(f"{s:.0f}" for s in seconds), f"{sum(seconds):.0f}"))
+    return lines
+
+
 def _load(results: Path, folder: str) -> dict[str, Any]:
     return json.loads((results / folder / "result.json").read_text())
 
@@ -163,4 +190,6 @@ BLOCKS: dict[str, Callable[[Path], list[str]]] = {
     "cpu-rates": cpu_rates,
     "gpu": gpu,
     "engine": engine,
+    "choice": choice,
+    "own-data": own_data,
 }

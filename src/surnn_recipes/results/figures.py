@@ -123,4 +123,7 @@ def draw_figures(rows: Path, folder: Path) -> None:
             print(f"{figure.name}: not all of its rows have been run")
             continue
         words = ["-m", "surnn", "plot", figure.plot, *map(str, runs)]
-        subprocess.run([sys.executable, *words, "--out", str(folder / figure.file)], check=True)
+        light = folder / figure.file
+        for theme, out in (("light", light), ("dark", light.with_stem(f"{light.stem}-dark"))):
+            command = [sys.executable, *words, "--theme", theme, "--out", str(out)]
+            subprocess.run(command, check=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from surnn.bench import figures as bench
-from surnn.plotting import GREY, PALE, new_figure
+from surnn.plotting import GREY, new_figure, theme_colour
 
 from ..tradeoffs import KERNEL, ROUNDS, trade_offs, training_seconds
 from .subjects import NotApplicable, Subject, one_size
@@ -75,7 +75,7 @@ def trade_offs_figure(subjects: Sequence[Subject], _example: int) -> "Figure":
     for end, title in zip(ends, (*COLUMNS.values(), MEASURED), strict=True):
         axes.text(end, 0, title, ha="right", va="center", weight="bold", fontsize=8)
     for line, (row, took) in enumerate(zip(rows, seconds, strict=True), 1):
-        axes.axhline(0.5 - line, color=PALE, linewidth=0.8)
+        axes.axhline(0.5 - line, color=theme_colour("grid"), linewidth=0.8)
         axes.text(0, -line, row.name, va="center", fontsize=8.5)
         for end, name in zip(ends, COLUMNS, strict=False):
             formula, count = getattr(row, name)

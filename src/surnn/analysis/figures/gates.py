@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from surnn.plotting import COLOURS, GREY, line_styles, new_figure, open_axes
+from surnn.plotting import COLOURS, GREY, line_styles, new_figure, open_axes, theme_colour
 from surnn.runs.rate_format import format_opening
 
 from ..depth import depth_curve, path_counts, update_count
@@ -160,7 +160,8 @@ def update_rates_figure(subjects: Sequence[Subject], _example: int) -> "Figure":
         axes.annotate(f"{before:.1%} → {after:.1%}", (1.0, place), (4, 0), va="center",
                       xycoords=("axes fraction", "data"), textcoords="offset points",
                       fontsize=8)  # fmt: skip
-    for index, (label, face) in enumerate((("before training", "white"), ("trained", COLOURS[0]))):
+    faces = {"before training": theme_colour("paper"), "trained": COLOURS[0]}
+    for index, (label, face) in enumerate(faces.items()):
         axes.scatter([100 * row[1 + index] for row in rows], list(places), 34, facecolors=face,
                      edgecolors=COLOURS[0], zorder=2, label=label)  # fmt: skip
     axes.set_yticks(list(places), [row[0] for row in rows])

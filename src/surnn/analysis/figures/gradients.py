@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from surnn.plotting import COLOURS, GREY, new_figure, open_axes
+from surnn.plotting import COLOURS, GREY, new_figure, open_axes, theme_colour
 from surnn.tasks.base import Batch, Task
 
 from ..gradients import fit_decay, gradient_profile
@@ -54,7 +54,7 @@ def gradients(subjects: Sequence[Subject], _example: int) -> "Figure":
                       linestyle="-" if subject.gated else "--",
                       label=f"{subject.label}: p = {rate:.2f}, ρ = {fit.rho:.2f}")  # fmt: skip
             axes.plot(distance[first:last], fit.at(distance[first:last], rate),
-                      color="black", linestyle=":", linewidth=1)  # fmt: skip
+                      color=theme_colour("text"), linestyle=":", linewidth=1)  # fmt: skip
         axes.set_yscale("log")
         _set_lower_end(axes, MIN_GRADIENT)
         axes.set_xlabel(r"time steps from the state to the end, $T - \tau$")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from surnn.plotting import new_figure, open_axes
+from surnn.plotting import new_figure, open_axes, theme_colour
 
 from ..trajectories import path_length, principal_components, regimes
 from .subjects import Subject, one_size
@@ -60,7 +60,8 @@ def _curves(axes: "Axes", points: Tensor, signal: int | None) -> None:
         if step is None:
             continue
         across, up = points[:, step].T
-        axes.scatter(across, up, 22, marker=MARKS[label], facecolors="white", edgecolors="black",
+        colours = {"facecolors": theme_colour("paper"), "edgecolors": theme_colour("text")}
+        axes.scatter(across, up, 22, marker=MARKS[label], **colours,
                      linewidths=0.9, zorder=3, label=label)  # fmt: skip
     axes.autoscale_view()
 

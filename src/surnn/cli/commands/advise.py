@@ -9,6 +9,7 @@ Each piece of advice names the measured rows behind it; see RESULTS.md and resul
 
 import argparse
 import json
+import shlex
 import textwrap
 from pathlib import Path
 
@@ -48,4 +49,5 @@ def run(arguments: argparse.Namespace) -> None:
     for text, rows in pieces:
         measured = f" [measured: {', '.join(rows)}]" if rows else ""
         print(textwrap.fill(text + measured, 100, initial_indent="- ", subsequent_indent="  "))
-    print(f"train: surnn train sequences --task.path {arguments.path}")
+    words = ["surnn", "train", "sequences", "--task.path", arguments.path, *arguments.flags]
+    print(f"train: {shlex.join(words)}")

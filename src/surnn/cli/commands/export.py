@@ -149,7 +149,7 @@ def usage(to: str, model_input: "Tokens | Values", path: Path) -> str:
         name, batched, plain = "token", "token [1] int64", "tokens are integers"
     else:
         name, batched = "frame", f"frame [1, {features}] float32"
-        plain = f"a frame is {features} numbers"
+        plain = "a frame is one number" if features == 1 else f"a frame is {features} numbers"
     shape = batched if to in ("onnx", "pt2") else plain
     return USAGE[to].format(path=path, name=name, what=shape)
 

@@ -37,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--example", type=int, default=0, metavar="N", help="which sequence is shown (default: 0)"
     )
+    parser.add_argument(
+        "--theme", choices=("light", "dark"), default="light", help="of the page around the figure"
+    )
     parser.add_argument("--data", type=Path, help="folder with data sets")
 
 
@@ -59,7 +62,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise CommandError(f"{out} must end in {', '.join(ENDINGS)}")
     if arguments.example < 0:
         raise CommandError(f"--example counts from 0, got {arguments.example}")
-    with styled():
+    with styled(arguments.theme):
         if isinstance(plot, BenchmarkPlot):
             figure = plot.draw(_only(arguments.runs, arguments.name, "one benchmark's folder"))
         else:

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> None:
             "surnn train TASK --help every option"
         )
     from surnn.config import RunConfig  # noqa: PLC0415
-    from surnn.train.automatic import choice_lines  # noqa: PLC0415
+    from surnn.train.automatic import choice_lines, data_line  # noqa: PLC0415
     from surnn.train.finetune import with_options_of  # noqa: PLC0415 (torch)
     from surnn.train.flags import parse, task_class, value_of, with_data_choices  # noqa: PLC0415
     from surnn.train.progress import print_line  # noqa: PLC0415
@@ -56,6 +56,8 @@ def run(arguments: argparse.Namespace) -> None:
     if start is None:
         defaults, choices = with_data_choices(command, arguments.flags, defaults)
     config, flags = parse(command, arguments.flags, defaults)
+    if choices:
+        print_line(data_line(config.task))
     for line in choice_lines(choices, config):
         print_line(line)
     if start_run(name, config, flags.out, flags.data).interrupted:

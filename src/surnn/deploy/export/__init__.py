@@ -1,6 +1,14 @@
 """Trained models as files for other programs: the C engine, ONNX, torch.export, NIR.
 
 Each function is imported when first used, so that none needs the optional packages of another.
+
+Example:
+    >>> import surnn, tempfile
+    >>> layer = surnn.SuGRU(3, 8)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     engine = surnn.Engine(surnn.export.to_engine(layer, f"{folder}/layer.surnn"))
+    >>> engine.stream().step([0.1, 0.2, 0.3]).shape
+    (8,)
 """
 
 from typing import TYPE_CHECKING

@@ -24,16 +24,30 @@ def to_onnx(model: nn.Module, path: str | Path) -> Path:
     The file's inputs are ``frame`` [batch, features] or ``token`` [batch], and the state by name,
     all zeros before the first step (see ``export/step.py``). Its outputs are ``prediction``
     (``output`` for a bare layer) and, in the same order, the new state: ``new_t``, ``new_h_0``, ...
-    Clocks are float64, so gates equal Python's even at t = 10^9::
-
-        session = onnxruntime.InferenceSession("model.onnx")
-        prediction, *new = session.run(None, {"frame": frame, **state})
-        state = dict(zip(state, new))
+    Clocks are float64, so gates equal Python's even at t = 10^9.
 
     Args:
         model: one of surnn's layers, a :class:`~surnn.models.model.SequenceModel`, or a module of
             your own (see :func:`~surnn.export.to_engine`), in float32.
         path: the file.
+
+    Example:
+        One step of a stream in onnxruntime:
+
+        >>> import numpy, onnxruntime, surnn, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = to_onnx(surnn.SuGRU(3, 8), f"{folder}/layer.onnx")
+        ...     session = onnxruntime.InferenceSession(path)
+        >>> k = {"tensor(int64)": "int64", "tensor(float)": "float32"}
+        >>> state = {
+        ...     each.name: numpy.zeros([1 if n == "batch" else n for n in each.shape], k[each.type])
+        ...     for each in session.get_inputs() if each.name != "frame"
+        ... }
+        >>> frame = numpy.zeros((1, 3), "float32")
+        >>> output, *new = session.run(None, {"frame": frame, **state})
+        >>> state = dict(zip(state, new))
+        >>> output.shape, list(state)
+        ((1, 8), ['t', 'h_0'])
     """
     for package in ("onnx", "onnxscript"):
         if find_spec(package) is None:

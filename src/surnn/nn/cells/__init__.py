@@ -14,7 +14,25 @@ CELLS: dict[str, Cell] = {}
 
 
 def register_cell(cell: Cell) -> Cell:
-    """Register ``cell`` under its name, by which the operators refer to it."""
+    """Register ``cell`` under its name, by which layers and operators refer to it.
+
+    Example:
+        >>> import surnn, torch
+        >>> from surnn.nn.cells import CELLS, RNNTanh
+        >>> class Half(RNNTanh):
+        ...     name = "half_example"
+        ...
+        ...     def update(self, drive, rec, state, unit):
+        ...         return 0.5 * super().update(drive, rec, state, unit)
+        >>> cell = surnn.register_cell(Half())
+        >>> layer = surnn.SelectiveLayer(3, 8, cell="half_example")
+        >>> layer(torch.zeros(5, 1, 3))[0].shape
+        torch.Size([5, 1, 8])
+        >>> del CELLS["half_example"]
+
+    Raises:
+        ValueError: another cell has this name.
+    """
     if cell.name in CELLS:
         raise ValueError(f"a cell named {cell.name!r} is registered already; pick another name")
     CELLS[cell.name] = cell

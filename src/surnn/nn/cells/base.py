@@ -28,6 +28,20 @@ class Linearization(NamedTuple):
 
     ``wrt_rec`` is None where drive and recurrent input are simply added, and then equals
     ``wrt_drive``. Entry ``[..., c, s, :]`` is the derivative of new component c by input s.
+
+    Example:
+        The derivatives of a GRU cell at zero: one state component, three drives, four units.
+
+        >>> import surnn
+        >>> from torch import zeros
+        >>> from surnn.nn.cells import get_cell
+        >>> slopes = get_cell("gru").linearize(
+        ...     zeros(3, 4), zeros(3, 4), zeros(1, 4), (zeros(4),)
+        ... )
+        >>> isinstance(slopes, surnn.Linearization)
+        True
+        >>> slopes.wrt_drive.shape, slopes.wrt_state.shape
+        (torch.Size([1, 3, 4]), torch.Size([1, 1, 4]))
     """
 
     wrt_drive: Tensor  # [..., C, S, D]
@@ -40,7 +54,24 @@ class Cell(ABC):
     """A recurrent update, without parameters and without time.
 
     Subclasses set the class attributes and write :meth:`update` and its derivatives,
-    :meth:`linearize`. See ``CONTRIBUTING.md`` for a worked example.
+    :meth:`linearize`. :func:`surnn.register_cell` then makes the cell known by its name.
+
+    Example:
+        A leaky unit, as a cell of your own:
+
+        >>> import surnn, torch
+        >>> class Leaky(surnn.Cell):
+        ...     name, drives, components = "leaky_example", 1, ("h",)
+        ...
+        ...     def update(self, drive, rec, state, unit):
+        ...         return 0.9 * state + 0.1 * torch.tanh(drive + rec)
+        ...
+        ...     def linearize(self, drive, rec, state, unit):
+        ...         slope = 0.1 * (1 - torch.tanh(drive + rec) ** 2)
+        ...         keep = torch.full_like(state, 0.9)
+        ...         return surnn.Linearization(slope.unsqueeze(-3), None, keep.unsqueeze(-3), None)
+        >>> Leaky().update(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2), ())
+        tensor([[0.9000, 0.9000]])
     """
 
     name: str

@@ -37,6 +37,8 @@ class ClockedTensor(Tensor):
     Example:
         >>> import surnn
         >>> y, h = surnn.SuGRU(4, 8)(torch.randn(10, 2, 4))
+        >>> isinstance(h, surnn.ClockedTensor)
+        True
         >>> h.shape, type(h.detach()).__name__, type(h.plain()).__name__
         (torch.Size([1, 2, 8]), 'ClockedTensor', 'Tensor')
     """
