@@ -73,6 +73,46 @@ def poisoned_memory():
     torch.use_deterministic_algorithms(False)
 
 
+def _open_at(step: int):
+    def schedule(gate: torch.Tensor) -> torch.Tensor:
+        gate[step] = 1
+        return gate
+
+    return schedule
+
+
+def _one_head(gate: torch.Tensor) -> torch.Tensor:
+    gate[:, :, 0] = 1
+    return gate
+
+
+def _uneven_heads(gate: torch.Tensor) -> torch.Tensor:
+    gate[4, :, 2] = 1
+    return _one_head(gate)
+
+
+def _last_sequence(gate: torch.Tensor) -> torch.Tensor:
+    gate[:, -1] = 1
+    return gate
+
+
+SPECIAL_SCHEDULES = {
+    "never open": lambda gate: gate,
+    "always open": lambda gate: gate + 1,
+    "open once, in the middle": _open_at(6),
+    "open once, at the first step": _open_at(0),
+    "open once, at the last step": _open_at(-1),
+    "one head always, the others never": _one_head,
+    "heads of very different rates": _uneven_heads,
+    "one sequence always, the others never": _last_sequence,
+}
+
+
+def special_schedule(kind: str, per_sequence: bool) -> torch.Tensor:
+    """A gate of 13 time steps, 3 sequences and 3 heads."""
+    return SPECIAL_SCHEDULES[kind](torch.zeros(13, 3 if per_sequence else 1, 3, 1))
+
+
 def converted(inputs: ScanInputs, dtype: torch.dtype, device: str, **changed) -> ScanInputs:
     """The same scan in another dtype or on another device, with some fields changed."""
     values = {}

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.scans import (
+    SPECIAL_SCHEDULES,
     converted,
     leaves,
     make_inputs,
@@ -15,6 +16,7 @@ from helpers.scans import (
     poisoned_memory,  # noqa: F401 (a fixture)
     reference_scan,
     run_with_gradients,
+    special_schedule,
 )
 from surnn import Surrogate
 from surnn.nn.cells import CELLS
@@ -101,30 +103,11 @@ def test_odd_shapes(steps, batch, heads, width):
         )
 
 
-def _only(g, step):
-    g = g * 0
-    g[step] = 1
-    return g
-
-
-SPECIAL = {
-    "never open": lambda g: g * 0,
-    "always open": lambda g: g * 0 + 1,
-    "open once, in the middle": lambda g: _only(g, 6),
-    "open once, at the first step": lambda g: _only(g, 0),
-    "open once, at the last step": lambda g: _only(g, -1),
-    "one head always, the others never": lambda g: g * 0 + torch.eye(3)[0, :, None],
-    "one sequence always, the others never": lambda g: (
-        g * 0 + (torch.arange(g.shape[1]) == g.shape[1] - 1).double()[:, None, None]
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("kind", SPECIAL_SCHEDULES)
 @pytest.mark.parametrize("cell", ["gru", "lstm", "alif"])
 def test_special_schedules(kind, cell):
     for per_sequence in (False, True):
-        gate = SPECIAL[kind](torch.zeros(13, 3 if per_sequence else 1, 3, 1))
+        gate = special_schedule(kind, per_sequence)
         assert_native_equals_reference(make_inputs(cell, steps=13, heads=3, gate=gate))
 
 

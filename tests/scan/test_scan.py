@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.scans import (
+    SPECIAL_SCHEDULES,
     assert_same,
     events_scan,
     leaves,
     make_inputs,
     reference_scan,
     run_with_gradients,
+    special_schedule,
 )
 from surnn.nn.cells import CELLS
 from surnn.scan import event_list, reference
@@ -71,42 +73,11 @@ def test_odd_shapes(steps, batch, heads, width):
         )
 
 
-def _only(g, step):
-    g = g * 0
-    g[step] = 1
-    return g
-
-
-def _mixed(g):
-    g = g * 0
-    g[:, :, 0] = 1
-    g[4, :, 2] = 1
-    return g
-
-
-def _by_sequence(g):
-    g = g * 0
-    g[:, -1] = 1
-    return g
-
-
-SPECIAL = {
-    "never open": lambda g: g * 0,
-    "always open": lambda g: g * 0 + 1,
-    "open once, in the middle": lambda g: _only(g, 6),
-    "open once, at the first step": lambda g: _only(g, 0),
-    "open once, at the last step": lambda g: _only(g, -1),
-    "heads of very different rates": _mixed,
-    "one sequence never, one always": _by_sequence,
-}
-
-
-@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("kind", SPECIAL_SCHEDULES)
 @pytest.mark.parametrize("cell", ["gru", "lstm", "alif"])
 def test_special_schedules(kind, cell):
     for per_sequence in (False, True):
-        gate = torch.zeros(13, 3 if per_sequence else 1, 3, 1)
-        gate = SPECIAL[kind](gate)
+        gate = special_schedule(kind, per_sequence)
         assert_events_equal_reference(make_inputs(cell, steps=13, heads=3, gate=gate))
 
 

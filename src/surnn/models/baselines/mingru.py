@@ -42,11 +42,7 @@ class MinGRU(Mixer):
         return h.to(x.dtype), h
 
     def run(
-        self,
-        x: Tensor,
-        state: Tensor,
-        lengths: Tensor | None = None,
-        reset: Tensor | None = None,
+        self, x: Tensor, state: Tensor, lengths: Tensor | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         keep, write = self._keep_and_write(x, reset)
         first = write[:, :1] + keep[:, :1] * state.unsqueeze(1)
