@@ -168,7 +168,7 @@ class RunFolder:
         return values
 
     def _copy_of(self, name: str) -> str:
-        """How to restore a file of which checkpoints hold copies."""
+        """How to restore a file if a checkpoint has a copy."""
         for folder in (self.path / each for each in self.checkpoints.names()):
             copy = folder / CONFIG_COPY
             if name == "config.json" and copy.is_file() and damage_of(folder) is None:
