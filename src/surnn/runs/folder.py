@@ -154,7 +154,7 @@ class RunFolder:
         return upgrade(self._json("config.json"))
 
     def environment(self) -> dict[str, Any]:
-        """What the run started on."""
+        """The environment in which the run started."""
         return self._json("environment.json")
 
     def _json(self, name: str) -> dict[str, Any]:
