@@ -1,11 +1,8 @@
 /* x86 with AVX2 and FMA. */
 #if defined(__GNUC__) && defined(__x86_64__)
 #include <immintrin.h>
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC target("avx2,fma")
-#endif
+#include "target.h"
+BEGIN_TARGET("avx2,fma")
 #include "kernels.h"
 
 /* 16 weights, widened to 16 bits, times 16 numbers of q; neighbours are added. */
@@ -70,9 +67,7 @@ static inline __attribute__((always_inline)) void row8(void *sum, const int8_t *
 #define NAME surnn_kernels_avx2
 #define LABEL "avx2"
 #include "kernels_vector.inc"
-#if defined(__clang__)
-#pragma clang attribute pop
-#endif
+END_TARGET
 #else
 typedef int nothing_here;
 #endif

@@ -1,11 +1,8 @@
 /* x86 with AVX-512 and its 8-bit products (VNNI). */
 #if defined(__GNUC__) && defined(__x86_64__)
 #include <immintrin.h>
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni"))), apply_to = function)
-#else
-#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")
-#endif
+#include "target.h"
+BEGIN_TARGET("avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")
 #include "kernels.h"
 
 /* The instruction multiplies unsigned by signed bytes, so q + 32768 is split into two bytes:
@@ -111,9 +108,7 @@ static inline __attribute__((always_inline)) void row8(void *sum, const int8_t *
 #define NAME surnn_kernels_avx512
 #define LABEL "avx512"
 #include "kernels_vector.inc"
-#if defined(__clang__)
-#pragma clang attribute pop
-#endif
+END_TARGET
 #else
 typedef int nothing_here;
 #endif

@@ -1,4 +1,4 @@
-/* Decoding of operations: what all of them share, and those that compute vectors. */
+/* Decoding of operations: the parts that all share, and operations that compute vectors. */
 #include "read.h"
 
 const void *surnn_array(const surnn_model *m, uint64_t offset, uint64_t count, uint64_t element_size) {

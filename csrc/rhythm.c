@@ -14,7 +14,7 @@
 
 enum { AT_ONCE = 2 }; /* slices that share the waves of the block's middle */
 
-/* Scratch memory: one row of sums, and what it is made of. */
+/* Scratch memory: one row of sums, and its terms. */
 typedef struct rhythm_scratch {
     double *angles; /* [K] */
     double *waves;  /* [2][K] */

@@ -314,7 +314,7 @@ def test_parts_of_a_gru_are_timed(tmp_path):
     out, seconds = stream.engine.time_parts(x)
     assert np.abs(out - stream.run(x)).max() < 1e-6
     assert set(seconds) == {"reset", "update", "candidate", "state", "rest", "clock"}
-    assert all(0 < value < 60 for value in seconds.values())
+    assert all(value > 0 for value in seconds.values())
     other, before = stream.engine.time_parts(x, reset_before=True)
     assert np.array_equal(other, out)
     assert set(before) == set(seconds)

@@ -176,7 +176,7 @@ def test_each_thread_has_its_workspace_and_releases_it(tmp_path):
     thread = threading.Thread(target=use)
     thread.start()
     thread.join()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 600  # a guard against waiting forever
     while seen[0][1]() is not None and time.monotonic() < deadline:
         gc.collect()
     assert seen[0][0] != own

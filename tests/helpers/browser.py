@@ -16,7 +16,7 @@ FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
     "--remote-debugging-pipe", "--hide-scrollbars",
 )  # fmt: skip
-PATIENCE = 30.0
+PATIENCE = 300.0
 """Seconds after which the browser counts as hung."""
 
 

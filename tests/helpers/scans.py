@@ -13,6 +13,7 @@ reference_scan = partial(scan, backend="reference")
 events_scan = partial(scan, backend="events")
 native_scan = partial(scan, backend="native")
 onepass_scan = partial(scan, backend="onepass")
+TIGHT = {"rtol": 1e-10, "atol": 1e-11}
 
 
 def make_inputs(
@@ -73,6 +74,46 @@ def poisoned_memory():
     torch.use_deterministic_algorithms(False)
 
 
+def _open_at(step: int):
+    def schedule(gate: torch.Tensor) -> torch.Tensor:
+        gate[step] = 1
+        return gate
+
+    return schedule
+
+
+def _one_head(gate: torch.Tensor) -> torch.Tensor:
+    gate[:, :, 0] = 1
+    return gate
+
+
+def _uneven_heads(gate: torch.Tensor) -> torch.Tensor:
+    gate[4, :, 2] = 1
+    return _one_head(gate)
+
+
+def _last_sequence(gate: torch.Tensor) -> torch.Tensor:
+    gate[:, -1] = 1
+    return gate
+
+
+SPECIAL_SCHEDULES = {
+    "never open": lambda gate: gate,
+    "always open": lambda gate: gate + 1,
+    "open once, in the middle": _open_at(6),
+    "open once, at the first step": _open_at(0),
+    "open once, at the last step": _open_at(-1),
+    "one head always, the others never": _one_head,
+    "heads of very different rates": _uneven_heads,
+    "one sequence always, the others never": _last_sequence,
+}
+
+
+def special_schedule(kind: str, per_sequence: bool) -> torch.Tensor:
+    """A gate of 13 time steps, 3 sequences and 3 heads."""
+    return SPECIAL_SCHEDULES[kind](torch.zeros(13, 3 if per_sequence else 1, 3, 1))
+
+
 def converted(inputs: ScanInputs, dtype: torch.dtype, device: str, **changed) -> ScanInputs:
     """The same scan in another dtype or on another device, with some fields changed."""
     values = {}
@@ -115,6 +156,33 @@ def assert_same(found, expected, *, rtol: float, atol: float) -> None:
         torch.testing.assert_close(
             found[name], value, rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n}: {m}"
         )
+
+
+def assert_events_equal_reference(inputs, **tolerance):
+    expected = run_with_gradients(reference_scan, inputs)
+    found = run_with_gradients(events_scan, inputs)
+    assert_same(found, expected, **(tolerance or TIGHT))
+    return expected
+
+
+def assert_native_equals_reference(inputs):
+    """Float32 against float64 on the same numbers.
+
+    Where sums cancel, the error may be three times that of ``reference`` in float32.
+    """
+    tolerance = 2e-5 if inputs.cell.components[0] == "s" else 5e-6  # thresholds cancel digits
+    low = converted(inputs, torch.float32, "cpu")
+    expected = run_with_gradients(reference_scan, converted(low, torch.float64, "cpu"))
+    found = run_with_gradients(native_scan, low)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name].dtype == torch.float32
+        size = value.norm().clamp(min=0.1)
+        error, most = (found[name].double() - value).norm() / size, tolerance
+        if error > most:
+            rounded = run_with_gradients(reference_scan, low)[name].double()
+            most = max(most, 3 * (rounded - value).norm() / size)
+        assert error <= most, f"{name}: relative error {error:.1e}, tolerance {most:.1e}"
 
 
 def tensors(hidden) -> tuple[torch.Tensor, ...]:

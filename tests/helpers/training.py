@@ -29,9 +29,9 @@ def trainer(path: Path | None = None, config: RunConfig = CONFIG, **train) -> Tr
     return Trainer(config, folder)
 
 
-def finished_run(path: Path) -> Path:
+def finished_run(path: Path, checkpoint_every: int = 4) -> Path:
     """A finished run of four steps."""
-    run = trainer(path, steps=4, checkpoint_every=4)
+    run = trainer(path, steps=4, checkpoint_every=checkpoint_every)
     run.fit()
     run.close()
     return path

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.training import trainer
+from helpers.training import finished_run
 from surnn.analysis.inputs import why_not_prepared
 from surnn.cli.main import main
 from surnn.errors import ConfigError, RunError, printable
@@ -23,10 +23,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="needs links and pipes")
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    run = trainer(tmp_path_factory.mktemp("runs") / "run", steps=4, checkpoint_every=2)
-    run.fit()
-    run.close()
-    return run.folder.path
+    return finished_run(tmp_path_factory.mktemp("runs") / "run", checkpoint_every=2)
 
 
 @pytest.fixture

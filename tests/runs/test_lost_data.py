@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from helpers.faults import Fault, FaultInjection, PowerCut, count_operations
-from helpers.training import resumed, same, trainer
+from helpers.training import finished_run, resumed, same, trainer
 from surnn.errors import RunError
 from surnn.runs import files
 from surnn.runs.folder import FolderExists, RunFolder
@@ -222,10 +222,7 @@ def test_killed_processes_leave_runs_that_resume_bit_for_bit(tmp_path):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    run = trainer(tmp_path_factory.mktemp("runs") / "run", steps=4, checkpoint_every=2)
-    run.fit()
-    run.close()
-    return run.folder.path
+    return finished_run(tmp_path_factory.mktemp("runs") / "run", checkpoint_every=2)
 
 
 @pytest.mark.parametrize(

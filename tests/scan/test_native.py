@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.scans import (
-    converted,
+    assert_native_equals_reference,
     leaves,
     make_inputs,
     native_scan,
     poisoned_memory,  # noqa: F401 (a fixture)
-    reference_scan,
     run_with_gradients,
 )
 from surnn import Surrogate
@@ -26,26 +25,6 @@ CELL_NAMES = sorted(CELLS)
 SPIKING = ("lif", "alif")
 
 pytestmark = pytest.mark.skipif(not native.is_available(), reason="needs the C library")
-
-
-def assert_native_equals_reference(inputs):
-    """Float32 against float64 on the same numbers.
-
-    Where sums cancel, the error may be three times that of ``reference`` in float32.
-    """
-    tolerance = 2e-5 if inputs.cell.components[0] == "s" else 5e-6  # thresholds cancel digits
-    low = converted(inputs, torch.float32, "cpu")
-    expected = run_with_gradients(reference_scan, converted(low, torch.float64, "cpu"))
-    found = run_with_gradients(native_scan, low)
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert found[name].dtype == torch.float32
-        size = value.norm().clamp(min=0.1)
-        error, most = (found[name].double() - value).norm() / size, tolerance
-        if error > most:
-            rounded = run_with_gradients(reference_scan, low)[name].double()
-            most = max(most, 3 * (rounded - value).norm() / size)
-        assert error <= most, f"{name}: relative error {error:.1e}, tolerance {most:.1e}"
 
 
 # ------------------------------------------------------------------ equality over the grid
@@ -87,45 +66,6 @@ def test_sizes_that_fill_vectors_and_leave_rests(monkeypatch, cell, per_sequence
         adaptation_always_decays=cell == "alif",
     )
     assert_native_equals_reference(inputs)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3, 63])
-@pytest.mark.parametrize("batch", [1, 5])
-@pytest.mark.parametrize(("heads", "width"), [(1, 7), (5, 1), (3, 4), (2, 16), (1, 32)])
-def test_odd_shapes(steps, batch, heads, width):
-    for per_sequence in (False, True):
-        assert_native_equals_reference(
-            make_inputs(
-                steps=steps, batch=batch, heads=heads, width=width, per_sequence=per_sequence
-            )
-        )
-
-
-def _only(g, step):
-    g = g * 0
-    g[step] = 1
-    return g
-
-
-SPECIAL = {
-    "never open": lambda g: g * 0,
-    "always open": lambda g: g * 0 + 1,
-    "open once, in the middle": lambda g: _only(g, 6),
-    "open once, at the first step": lambda g: _only(g, 0),
-    "open once, at the last step": lambda g: _only(g, -1),
-    "one head always, the others never": lambda g: g * 0 + torch.eye(3)[0, :, None],
-    "one sequence always, the others never": lambda g: (
-        g * 0 + (torch.arange(g.shape[1]) == g.shape[1] - 1).double()[:, None, None]
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", SPECIAL)
-@pytest.mark.parametrize("cell", ["gru", "lstm", "alif"])
-def test_special_schedules(kind, cell):
-    for per_sequence in (False, True):
-        gate = SPECIAL[kind](torch.zeros(13, 3 if per_sequence else 1, 3, 1))
-        assert_native_equals_reference(make_inputs(cell, steps=13, heads=3, gate=gate))
 
 
 @settings(max_examples=100, deadline=None)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.scans import (
+    assert_events_equal_reference,
     assert_same,
     events_scan,
     leaves,
@@ -23,15 +24,6 @@ from surnn.scan.events.backward import segment_suffix_sums
 from surnn.scan.events.op import events_forward
 
 CELL_NAMES = sorted(CELLS)
-TIGHT = {"rtol": 1e-10, "atol": 1e-11}
-
-
-def assert_events_equal_reference(inputs, **tolerance):
-    expected = run_with_gradients(reference_scan, inputs)
-    found = run_with_gradients(events_scan, inputs)
-    assert_same(found, expected, **(tolerance or TIGHT))
-    return expected
-
 
 # ------------------------------------------------------------------ equality over the grid
 
@@ -57,57 +49,6 @@ def test_every_cell_gate_kind_and_length(cell, per_sequence, per_unit, binary, p
         # The gate's gradient at closed steps is a real number, not the zero of a masked loss.
         reached = closed if lengths is None else closed[:1]
         assert (expected["dgate"][: len(reached)][reached] != 0).any()
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3, 63])
-@pytest.mark.parametrize("batch", [1, 5])
-@pytest.mark.parametrize(("heads", "width"), [(1, 7), (5, 1), (3, 4)])
-def test_odd_shapes(steps, batch, heads, width):
-    for per_sequence in (False, True):
-        assert_events_equal_reference(
-            make_inputs(
-                steps=steps, batch=batch, heads=heads, width=width, per_sequence=per_sequence
-            )
-        )
-
-
-def _only(g, step):
-    g = g * 0
-    g[step] = 1
-    return g
-
-
-def _mixed(g):
-    g = g * 0
-    g[:, :, 0] = 1
-    g[4, :, 2] = 1
-    return g
-
-
-def _by_sequence(g):
-    g = g * 0
-    g[:, -1] = 1
-    return g
-
-
-SPECIAL = {
-    "never open": lambda g: g * 0,
-    "always open": lambda g: g * 0 + 1,
-    "open once, in the middle": lambda g: _only(g, 6),
-    "open once, at the first step": lambda g: _only(g, 0),
-    "open once, at the last step": lambda g: _only(g, -1),
-    "heads of very different rates": _mixed,
-    "one sequence never, one always": _by_sequence,
-}
-
-
-@pytest.mark.parametrize("kind", SPECIAL)
-@pytest.mark.parametrize("cell", ["gru", "lstm", "alif"])
-def test_special_schedules(kind, cell):
-    for per_sequence in (False, True):
-        gate = torch.zeros(13, 3 if per_sequence else 1, 3, 1)
-        gate = SPECIAL[kind](gate)
-        assert_events_equal_reference(make_inputs(cell, steps=13, heads=3, gate=gate))
 
 
 @settings(max_examples=60, deadline=None)

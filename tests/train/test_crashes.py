@@ -92,7 +92,7 @@ def driver(tmp_path_factory):
     script.write_text(DRIVER.format(tests=str(TESTS)) + textwrap.dedent(WORK))
     done = subprocess.run(
         [sys.executable, script, root], capture_output=True, text=True, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=240,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return root, done.stdout

@@ -29,7 +29,7 @@ def torchrun(*command: str | Path) -> subprocess.CompletedProcess:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     return subprocess.run(
         [*TORCHRUN, *command], capture_output=True, text=True, check=False, env=environment,
-        timeout=180,
+        timeout=600,
     )  # fmt: skip
 
 

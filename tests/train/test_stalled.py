@@ -44,7 +44,7 @@ def test_a_stopped_process_ends_the_others():
         for rank in (0, 1)
     ]
     try:
-        out, err = started[0].communicate(timeout=120)
+        out, err = started[0].communicate(timeout=600)
     finally:
         for process in started:
             process.kill()

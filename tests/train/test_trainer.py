@@ -59,9 +59,9 @@ def test_the_folder_is_the_record(tmp_path):
     assert [m["step"] for m in valid] == [4, 8, 12]
     assert valid[0]["sequences"] == 16
     times = [m["seconds"] for m in lines]
-    assert 0 < times[0] <= times[-1] < 600
+    assert times[0] > 0
     assert times == sorted(times)
-    assert all(0 < m["took"] < 600 for m in valid)
+    assert all(m["took"] > 0 for m in valid)
     assert set(valid[0]["update_rate_by_kind"][0]) == set(TASK.kinds)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["task"]["name"] == "copying"

@@ -1,4 +1,4 @@
-"""What ``surnn bench engine`` measures the engine against: torch's GRU, onnxruntime's GRU."""
+"""The rivals of ``surnn bench engine``: torch's GRU and onnxruntime's GRU."""
 
 import time
 from collections.abc import Callable
@@ -30,9 +30,9 @@ class Contestant:
     open_shares: list[float] | None = None
     """Share of units that update at each time step."""
     seconds: list[float] = field(default_factory=list)
-    """Of the whole sequence, for each turn."""
+    """Seconds of the whole sequence, for each turn."""
     latencies: list[list[float]] = field(default_factory=list)
-    """Of each time step, for each turn."""
+    """Seconds of each time step, for each turn."""
     difference: float | None = None
     """Largest difference from the outputs of the same layer in torch."""
 

@@ -33,7 +33,7 @@ class ModelConfig:
     """Number of heads (independent blocks) of the recurrence, or of attention in a transformer.
     None: heads of 16 units, or of 32 in transformer and delta."""
     block: Literal["auto", "residual", "feedforward", "stack"] = "auto"
-    """What surrounds a layer. residual: a residual block as in S4. feedforward: a block as in a
+    """The block around a layer. residual: a residual block as in S4. feedforward: a block as in a
     transformer. stack: nothing. auto: feedforward for a transformer, residual for the others."""
     widths: tuple[int, ...] | None = None
     """Units of each layer of a stack. None: model.width units in each of model.layers layers."""

@@ -108,10 +108,10 @@ class _PlainUnpickler(_Base):
         self.append(function(*arguments))
 
     def load_build(self) -> None:
-        state, made = self.stack.pop(), self.stack[-1]
-        if not isinstance(made, PickledArray | PickledDtype):
+        state, target = self.stack.pop(), self.stack[-1]
+        if not isinstance(target, PickledArray | PickledDtype):
             raise DataError("a CIFAR-10 batch changes something else: not the original file")
-        made.restore(state)
+        target.restore(state)
 
     dispatch[pickle.REDUCE[0]] = load_reduce
     dispatch[pickle.BUILD[0]] = load_build

@@ -87,19 +87,19 @@ class SuRNNForCausalLM(SuRNNPreTrainedModel, transformers.GenerationMixin):
             **ignored: other arguments that Hugging Face passes to all models, such as positions.
         """
         self._refuse_attentions(output_attentions)
-        found = self.encode(
+        encoding = self.encode(
             input_ids, inputs_embeds, attention_mask, state, keep_state=bool(use_cache),
             keep_hidden=self._asks_for("output_hidden_states", output_hidden_states),
         )  # fmt: skip
-        kept = 0 if labels is not None else logits_to_keep  # a loss needs all scores
-        logits = self.model.head(found.last[:, -kept:])
+        count = 0 if labels is not None else logits_to_keep  # a loss needs all scores
+        logits = self.model.head(encoding.last[:, -count:])
         loss = None
         if labels is not None:
             loss = self.loss_function(
                 logits=logits, labels=labels, vocab_size=self.config.vocab_size,
                 num_items_in_batch=ignored.get("num_items_in_batch"),
             )  # fmt: skip
-        output = SuRNNOutput(loss, logits[:, -logits_to_keep:], found.state, found.hidden)
+        output = SuRNNOutput(loss, logits[:, -logits_to_keep:], encoding.state, encoding.hidden)
         return output.to_tuple() if return_dict is False else output
 
 
@@ -150,12 +150,12 @@ class SuRNNForSequenceClassification(SuRNNPreTrainedModel):
         """
         self._refuse_attentions(output_attentions)
         keep = self._asks_for("output_hidden_states", output_hidden_states)
-        found = self.encode(input_ids, inputs_embeds, attention_mask, keep_hidden=keep)
-        logits = self.score(self._pool(found.last, attention_mask))
+        encoding = self.encode(input_ids, inputs_embeds, attention_mask, keep_hidden=keep)
+        logits = self.score(self._pool(encoding.last, attention_mask))
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-        output = SuRNNOutput(loss, logits, None, found.hidden)
+        output = SuRNNOutput(loss, logits, None, encoding.hidden)
         return output.to_tuple() if return_dict is False else output
 
     def _pool(self, y: Tensor, mask: Tensor | None) -> Tensor:

@@ -86,7 +86,7 @@ class State:
 
 
 class Encoding(NamedTuple):
-    """Outputs of the blocks, and what comes with them."""
+    """Outputs of the blocks, the state after them, and lengths."""
 
     last: Tensor
     """[B, T, width]: outputs of the last block, normalised."""
@@ -217,8 +217,8 @@ class SuRNNPreTrainedModel(transformers.PreTrainedModel):
         if order is not None:  # undo the reordering
             back = order.argsort(1)
             outputs = [_take(each, back) for each in outputs]
-        kept = None if stream is None or not keep_state else State(stream)
-        return Encoding(outputs[-1], tuple(outputs) if keep_hidden else None, kept, lengths)
+        new_state = None if stream is None or not keep_state else State(stream)
+        return Encoding(outputs[-1], tuple(outputs) if keep_hidden else None, new_state, lengths)
 
     def _run_blocks(
         self, x: Tensor, lengths: Tensor | None, stream: StreamState | None

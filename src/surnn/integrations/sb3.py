@@ -84,8 +84,8 @@ class SelectivePolicy(policies.RecurrentActorCriticPolicy):
             loop = policies.RecurrentActorCriticPolicy._process_sequence
             return loop(features, lstm_states, episode_starts, lstm)
         x = features.reshape(count, -1, lstm.input_size).swapaxes(0, 1)
-        kept = (1.0 - starts[0]).view(1, count, 1)
-        y, new = lstm(x, tuple(kept * part for part in lstm_states))
+        alive = (1.0 - starts[0]).view(1, count, 1)
+        y, new = lstm(x, tuple(alive * part for part in lstm_states))
         return y.transpose(0, 1).flatten(0, 1), new
 
 

@@ -149,7 +149,7 @@ class TiedReadout(nn.Module):
 
     Args:
         embedding: embedding of the input tokens.
-        output: what the model predicts.
+        output: the kind and size of the predictions.
     """
 
     bias = None

@@ -59,8 +59,8 @@ class SequenceModel(nn.Module):
     Args:
         model: sizes and kind.
         gate: the gates of surnn's layers.
-        inputs: what the model reads.
-        output: what the model predicts.
+        inputs: the kind and size of the input.
+        output: the kind and size of the predictions.
         steps: length of the sequences, for clocks and chrono biases.
 
     Example:
@@ -163,7 +163,7 @@ class SequenceModel(nn.Module):
         return self.drop_inputs(self.encoder(x.transpose(0, 1)))
 
     def drop_inputs(self, x: Tensor) -> Tensor:
-        """Features [T, B, ...] of which training drops whole time steps."""
+        """Features [T, B, ...]; training drops whole time steps."""
         if not self.training or not self.input_dropout:
             return x
         return x * functional.dropout(x.new_ones(*x.shape[:2], 1), self.input_dropout)

@@ -42,11 +42,7 @@ class Selective(Mixer):
         return self.layer.step(x, state)
 
     def run(
-        self,
-        x: Tensor,
-        state: Any,
-        lengths: Tensor | None = None,
-        reset: Tensor | None = None,
+        self, x: Tensor, state: Any, lengths: Tensor | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, Any]:
         return self.layer(x, state, lengths=lengths, reset=reset)
 

@@ -32,7 +32,7 @@ DAMAGE = (
     SafetensorError, pickle.UnpicklingError, OSError, RuntimeError, ValueError, TypeError, KeyError,
     EOFError, AttributeError, IndexError, AssertionError,
 )  # fmt: skip
-"""What readers of damaged files raise."""
+"""Exceptions of readers of damaged files."""
 OLD_STATE_KEYS = {
     "starting": "startup_seconds",
     "since_best": "evaluations_since_best",
@@ -95,7 +95,7 @@ class Checkpoints:
         shutil.rmtree(old, ignore_errors=True)
 
     def _sync_log(self) -> None:
-        """What the checkpoint follows from must be on disk before it is."""
+        """Write the log to disk. It must be there before the checkpoint."""
         if (self.path / "metrics.jsonl").exists():
             sync(self.path / "metrics.jsonl")
         sync(self.path)
@@ -168,7 +168,7 @@ class Checkpoints:
 
 
 def damage_of(checkpoint: Path) -> str | None:
-    """What is wrong with a checkpoint; None if it is intact."""
+    """The damage of a checkpoint; None if it is intact."""
     try:
         sums = json.loads(read_text(checkpoint / "manifest.json"))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a run ran on: versions, device, commit. torch is imported only where it is asked."""
+"""The environment of a run: versions, device, commit. torch is imported on first use."""
 
 import platform
 import subprocess

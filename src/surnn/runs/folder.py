@@ -154,7 +154,7 @@ class RunFolder:
         return upgrade(self._json("config.json"))
 
     def environment(self) -> dict[str, Any]:
-        """What the run started on."""
+        """The environment in which the run started."""
         return self._json("environment.json")
 
     def _json(self, name: str) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class RunFolder:
         return values
 
     def _copy_of(self, name: str) -> str:
-        """How to restore a file of which checkpoints hold copies."""
+        """How to restore a file if a checkpoint has a copy."""
         for folder in (self.path / each for each in self.checkpoints.names()):
             copy = folder / CONFIG_COPY
             if name == "config.json" and copy.is_file() and damage_of(folder) is None:

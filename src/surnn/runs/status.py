@@ -96,7 +96,7 @@ def format_best(best: dict[str, Any] | None, task: Task) -> str:
 def next_commands(
     path: Path, status: str, resume_flags: str, process: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """What can be done with a run, and the command for it."""
+    """The possible next steps of a run, each with its command."""
     if status == "running":
         yield "stop", f"kill {process}, which leaves a checkpoint"
         return

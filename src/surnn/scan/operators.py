@@ -67,7 +67,7 @@ def save_operands(ctx: Any, arguments: Sequence[Any], *more: Tensor) -> None:
 
 
 def saved_operands(ctx: Any) -> tuple[tuple[Any, ...], tuple[Tensor, ...]]:
-    """What :func:`save_operands` saved: flat operands, and the other tensors."""
+    """The tensors of :func:`save_operands`: flat operands, and the others."""
     saved = ctx.saved_tensors
     return (*saved[:TENSOR_COUNT], *ctx.options), saved[TENSOR_COUNT:]
 

@@ -87,7 +87,7 @@ class Task(ABC):
     needs: ClassVar[tuple[str, ...]] = ()
     """Names of data sets in :mod:`surnn.data`; empty for generated tasks."""
 
-    # ------------------------------------------------------------ what it looks like
+    # ------------------------------------------------------------ input and output
 
     @property
     @abstractmethod

@@ -21,7 +21,7 @@ CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class SequenceData:
-    """Sequences of which parts are for training, validation and test."""
+    """Sequences, with their parts for training, validation and test."""
 
     series: Series
     windows: dict[Split, Spans]

@@ -15,7 +15,7 @@ LAGS = 512
 
 
 class SequenceFacts(NamedTuple):
-    """What the training part looks like."""
+    """Sizes and statistics of the training part."""
 
     goal: str
     sequences: int

@@ -1,4 +1,4 @@
-"""What to predict about a user's sequences, found in their targets."""
+"""Prediction goals for a user's sequences, inferred from their targets."""
 
 from typing import Literal
 

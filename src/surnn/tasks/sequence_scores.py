@@ -138,9 +138,9 @@ class SequenceScores:
         if self.metric == "F1":
             background = self._background
             events = (target != background) & known
-            found = (answers != background) & known
+            predicted = (answers != background) & known
             hits = (right & events).sum()
-            return Score(2 * hits, (events.sum() + found.sum()).clamp(min=TINY))
+            return Score(2 * hits, (events.sum() + predicted.sum()).clamp(min=TINY))
         if self.metric == "balanced accuracy":
             shares = torch.tensor(self.balance, device=target.device).clamp(min=1e-12)
             weights = torch.where(known, 1 / shares[target.clamp(min=0)], 0.0)

@@ -86,7 +86,7 @@ def _remaining(
 
 
 def _units(series: Series, rows: np.ndarray) -> list[str]:
-    """What must stay together: a group, or identical sequences."""
+    """Sequences that must be in the same part: a group, or identical sequences."""
     if series.groups is not None:
         return [str(series.groups[row]) for row in rows]
     starts = series.starts
@@ -130,10 +130,12 @@ def _distribute(
 
 
 def _cut(units: list[list[int]], shares: tuple[float, float, float]) -> list[list[list[int]]]:
-    """Units in three parts by their number of rows. Each wanted part gets one if there are enough,
-    training first."""
+    """Units in three parts by their number of rows.
+
+    Each part with a share gets one if there are enough, training first.
+    """
     rows = sum(map(len, units))
-    wanted = [number for number in range(3) if shares[number] > 0]
+    used = [number for number in range(3) if shares[number] > 0]
     ends, done, at = np.cumsum(shares) * rows, 0, 0
     parts: list[list[list[int]]] = [[], [], []]
     for index, unit in enumerate(units):
@@ -141,7 +143,7 @@ def _cut(units: list[list[int]], shares: tuple[float, float, float]) -> list[lis
         while at < 2 and (
             shares[at] == 0
             or (parts[at] and done + len(unit) / 2 > ends[at])
-            or (parts[at] and left <= sum(number > at for number in wanted))
+            or (parts[at] and left <= sum(number > at for number in used))
         ):
             at += 1
         parts[at].append(unit)

@@ -140,7 +140,7 @@ class Sequences(SequenceScores, Task):  # type: ignore[misc]  # kinds depend on 
         if len(sizes) > 1 or len(self.balance) not in (0, len(self.classes)):
             raise ValueError("outputs, output_mean and output_std must have the same length")
 
-    # ------------------------------------------------------------ what it looks like
+    # ------------------------------------------------------------ input and output
 
     @property
     def input(self) -> Values:
@@ -251,7 +251,7 @@ class Sequences(SequenceScores, Task):  # type: ignore[misc]  # kinds depend on 
         """All sequences, the part of each that has its own file, and fingerprints of the files."""
         if not self.path:
             raise ValueError("which data? For example: surnn train sequences --task.path data.csv")
-        wanted = Columns(
+        columns = Columns(
             self.id, self.time, self.features, () if self.goal == "forecast" else self.target,
             self.group, self.goal != "forecast", self.layout, self.labels, self.names, self.bands,
             self.frame, self.hop,
@@ -264,7 +264,7 @@ class Sequences(SequenceScores, Task):  # type: ignore[misc]  # kinds depend on 
             path = Path(named).expanduser()
             if data is not None and not path.exists():
                 path = data / path
-            series, about[option] = load_series(path, wanted)
+            series, about[option] = load_series(path, columns)
             parts.append(series)
             given.append(np.full(len(series.lengths), number))
         return self._joined(parts), np.concatenate(given), about

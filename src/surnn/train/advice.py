@@ -58,7 +58,7 @@ def about_length(facts: SequenceFacts) -> Iterator[Advice]:
         )
     elif facts.median_length < SHORT:
         yield Advice(
-            f"{size}. They are short: expect about what a GRU reaches, and compare with one "
+            f"{size}. They are short: expect about the result of a GRU, and compare with one "
             "(--model.kind gru). The gain is fewer updates, which counts on small devices.",
             ("spoken-digits", "spoken-digits-gru"),
         )

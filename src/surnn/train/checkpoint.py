@@ -63,7 +63,7 @@ def load(trainer: "Trainer", checkpoint: str) -> tuple[dict[str, Any], dict[str,
 
 
 def restore(trainer: "Trainer", weights: dict[str, Any], state: dict[str, Any]) -> list[str]:
-    """Give a trainer the state of :func:`capture`; notes on what could not be restored."""
+    """Restore the state of :func:`capture`; return notes on parts that could not be restored."""
     step, world, notes = trainer.optimizer_step, trainer.world, []
     restore_model(trainer.model, step.optimizer, weights, state["optimizer"])
     for name in PROGRESS:

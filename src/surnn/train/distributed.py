@@ -177,7 +177,7 @@ def world_context(timeout: float = TIMEOUT) -> Iterator[World]:
         if world.size > 1 and _is_timeout(error):
             raise RemoteFailure(
                 f"another process did not answer for {timeout:g} seconds (--train.timeout): it "
-                "stalled or was killed. Stop what is left of the run, and resume it"
+                "stalled or was killed. Stop the other processes of the run, and resume it"
             ) from error
         raise
     leave()

@@ -92,7 +92,7 @@ def run_config(
     gate: GateConfig | None = None,
     train: TrainConfig | None = None,
 ) -> RunConfig:
-    """A whole configuration: what is given, and the rest chosen from the data of ``task``."""
+    """A complete configuration: the given options, the others chosen from the data of ``task``."""
     if isinstance(model, RunConfig):
         changes = {"gate": gate, "train": train}
         return replace(model, task=task, **{k: v for k, v in changes.items() if v is not None})

@@ -35,7 +35,7 @@ class Logger(Protocol):
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What the class of a logger is called with."""
+    """The argument of a logger's class."""
 
     folder: Path | None
     """The run's folder. None: the run has none."""
@@ -91,19 +91,19 @@ def import_logger(name: str) -> Any:
     if not module or not attribute:
         raise ConfigError(f"train.loggers names classes as module:Class, got {name!r}")
     try:
-        found = getattr(import_module(module), attribute)
+        logger = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             f"the logger {name} cannot be imported: {error}; install its package, or add its "
             "folder to PYTHONPATH"
         ) from error
-    if not isinstance(found, type) or not all(hasattr(found, each) for each in ("log", "close")):
+    if not isinstance(logger, type) or not all(hasattr(logger, each) for each in ("log", "close")):
         raise ConfigError(
-            f"the logger {name} is {found!r}; expected a class with the methods log and close"
+            f"the logger {name} is {logger!r}; expected a class with the methods log and close"
         )
-    if hasattr(found, "check"):
-        found.check()  # type: ignore[attr-defined]
-    return found
+    if hasattr(logger, "check"):
+        logger.check()  # type: ignore[attr-defined]
+    return logger
 
 
 def flatten_scalars(values: dict[str, Any]) -> Iterator[tuple[str, float]]:

@@ -168,7 +168,7 @@ class OptimizerStep:
         return [part for part in tree_leaves(self.stream_states) if isinstance(part, Tensor)]
 
     def close(self) -> None:
-        """Release what ties the model to other processes and to compiled code."""
+        """Detach the model from other processes and from compiled code."""
         self.wrapped = self.model
         for block in self.model.blocks:
             block._compiled_call_impl = None

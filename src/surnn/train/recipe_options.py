@@ -23,7 +23,7 @@ class Recipe(Protocol):
 
 
 def in_budget(recipe: Recipe, budget: str | None) -> RunConfig:
-    """The recipe at full size, or for a budget, part of which is for the test."""
+    """The recipe at full size, or for a budget that includes the test."""
     if budget is None:
         return recipe()
     return recipe.in_budget((1 - TEST_SHARE) * parse_minutes(budget))

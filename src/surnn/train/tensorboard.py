@@ -32,7 +32,7 @@ class TensorBoardLogger:
                 self.writer.add_scalar(f"{record['kind']}/{name}", value, record["step"])
 
     def close(self) -> None:
-        """Write what is buffered."""
+        """Write buffered scalars."""
         if self.writer is not None:
             self.writer.close()
 

@@ -35,7 +35,7 @@ from .progress import Reporter, SilentReporter
 from .signals import Signals
 
 CONTINUE, END, INTERRUPTED = range(3)
-"""What the processes agree on, the largest wins."""
+"""Decisions of the processes; the largest wins."""
 
 
 class NotFinite(SurnnError, ArithmeticError):
@@ -380,7 +380,7 @@ class Trainer:
                 self.folder.log_session(step=self.step, data=self.data, notes=self._notes)
 
     def close(self) -> None:
-        """Release files, the lock and what ties the model to other processes."""
+        """Release files and the lock, and detach the model from other processes."""
         self.optimizer_step.close()
         if self.folder is not None:
             self.folder.unlock()

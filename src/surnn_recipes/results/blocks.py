@@ -70,11 +70,11 @@ def numbers(results: Path) -> list[str]:
 
 def cpu(results: Path) -> list[str]:
     """Time of all layers on a CPU, as a share of torch's."""
-    found = _load(results, "cpu_bench")["tables"]["cells"]
-    shapes = list(dict.fromkeys(tuple(row["shape"]) for row in found))
+    table = _load(results, "cpu_bench")["tables"]["cells"]
+    shapes = list(dict.fromkeys(tuple(row["shape"]) for row in table))
     lines = head("evaluation / training", *(", ".join(map(str, shape)) for shape in shapes))
-    for layer in dict.fromkeys(row["layer"] for row in found):
-        cells = {tuple(r["shape"]): r for r in found if r["layer"] == layer}
+    for layer in dict.fromkeys(row["layer"] for row in table):
+        cells = {tuple(r["shape"]): r for r in table if r["layer"] == layer}
         ratios = (f"{cells[s]['eval']:.2f} / {cells[s]['train']:.2f}" for s in shapes)
         lines.append(row_of(f"`{layer}`", *ratios))
     return lines
@@ -94,7 +94,7 @@ def cpu_rates(results: Path) -> list[str]:
 
 
 def gpu(results: Path) -> list[str]:
-    """Time of a training step on a GPU, beside cuDNN's in the same dtype."""
+    """Time of a training step on a GPU, next to cuDNN's in the same dtype."""
     lines = head("layer", "T, B", "dtype", "cuDNN", "p=1", "p=0.17", "cuDNN, graph", "p=1, graph",
                  "p=0.17, graph")  # fmt: skip
     cases: dict[str, list[dict[str, Any]]] = {}
@@ -132,8 +132,8 @@ _ENGINE_ROWS = {
 
 def engine(results: Path) -> list[str]:
     """Microseconds of a step of the C engine."""
-    found = _load(results, "engine_bench")
-    steps, worst = _steps(found), {r["name"]: r.get("worst_us") for r in found["records"]}
+    bench = _load(results, "engine_bench")
+    steps, worst = _steps(bench), {r["name"]: r.get("worst_us") for r in bench["records"]}
     dense = steps["engine, dense, float32"]
     lines = head("2 x 256 GRU, µs a step", "float32", "faster than dense", "worst step", "int8")
     for text, name in _ENGINE_ROWS.items():

@@ -47,12 +47,12 @@ def fill_in(text: str, records: dict[str, Record], rows: Path | None = None, **o
             return others[row]
         if row not in records:
             raise ResultsError(f"results/claims.md mentions {row}, which has not been run")
-        found = _number(records[row], row, what or "", rows)
-        if found is None:
+        value = _number(records[row], row, what or "", rows)
+        if value is None:
             raise ResultsError(
                 f"results/claims.md asks for {what!r} of {row}, whose record has no such number"
             )
-        return found
+        return value
 
     return _PLACE.sub(number, _QUOTED.sub(_quoted, text))
 

@@ -36,7 +36,7 @@ PAPERS = {
 
 
 def headline_table(rows: Path) -> list[str]:
-    """Selective updates beside the same layers without gates, and the paper's numbers."""
+    """Selective updates, the same layers without gates, and the paper's numbers."""
     lines = head("test accuracy [%]", "selective updates", "update rate", "parameters",
                  "without gates", "parameters", "paper's selective")  # fmt: skip
     records = read_records(rows)

@@ -1,1 +1,1 @@
-"""Sub-commands of ``surnn`` that have no other home."""
+"""The sub-commands of ``surnn``, one module each."""

@@ -45,18 +45,18 @@ def run(arguments: argparse.Namespace) -> None:
 def _list(data: Path | None) -> None:
     rows = []
     for entry in SETS.values():
-        found = find(entry.name, data)
-        where = "missing" if found is None else str(found.folder)
-        if found is not None and found.layout.lacks:
-            where += f" (without {found.layout.lacks})"
+        place = find(entry.name, data)
+        where = "missing" if place is None else str(place.folder)
+        if place is not None and place.layout.lacks:
+            where += f" (without {place.layout.lacks})"
         rows.append((entry.name, size_text(entry.size), entry.licence, entry.title, where))
     show(("name", "download", "licence", "what it is", "where"), rows)
 
 
 def _get(entry: DataSet, data: Path | None) -> None:
-    found = find(entry.name, data)
-    if found is not None and not found.layout.lacks:
-        print(f"{entry.name}: already in {found.folder}")
+    place = find(entry.name, data)
+    if place is not None and not place.layout.lacks:
+        print(f"{entry.name}: already in {place.folder}")
         return
     from rich import progress as bars  # noqa: PLC0415
 

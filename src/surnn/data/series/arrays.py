@@ -13,19 +13,19 @@ INPUTS = ("x", "X", "values", "data", "inputs")
 TARGETS = ("y", "Y", "labels", "label", "target", "targets")
 
 
-def read_arrays(path: Path, wanted: Columns) -> Series:
+def read_arrays(path: Path, columns: Columns) -> Series:
     """The sequences of one file."""
     if path.suffix == ".npz":
         arrays = npz(path)
     else:
         arrays = {"x": load_array(path)}
-        if wanted.labels:
-            arrays["y"] = load_array(path.parent / Path(wanted.labels))
-    x = _array(arrays, wanted.features[0] if wanted.features else "", INPUTS, "features", path)
+        if columns.labels:
+            arrays["y"] = load_array(path.parent / Path(columns.labels))
+    x = _array(arrays, columns.features[0] if columns.features else "", INPUTS, "features", path)
     assert x is not None
-    named = wanted.target[0] if wanted.target else ""
-    y = _array(arrays, named, TARGETS, "target", path, needed=bool(wanted.target))
-    group = _array(arrays, wanted.group, (), "group", path, needed=bool(wanted.group))
+    named = columns.target[0] if columns.target else ""
+    y = _array(arrays, named, TARGETS, "target", path, needed=bool(columns.target))
+    group = _array(arrays, columns.group, (), "group", path, needed=bool(columns.group))
     return from_arrays(x, y, arrays.get("lengths"), group, str(path))
 
 

@@ -27,27 +27,27 @@ READERS: dict[str, Reader] = {
     ".parquet": read_table,
     ".npz": read_arrays,
     ".npy": read_arrays,
-    ".ts": lambda path, wanted: read_ts(path),
-    ".wav": lambda path, wanted: _waves([path], path.parent, wanted),
+    ".ts": lambda path, columns: read_ts(path),
+    ".wav": lambda path, columns: _waves([path], path.parent, columns),
 }
 MOST_FIELDS = 6
 """Most fields of ``names``: the time to match grows with their number."""
 
 
-def read_series(path: Path, wanted: Columns) -> Series:
+def read_series(path: Path, columns: Columns) -> Series:
     """The sequences in a file, or in the files of a folder.
 
     Files must be regular files: a pipe or a device is an error.
     """
-    files = list_files(path, wanted)
+    files = list_files(path, columns)
     suffix = files[0].suffix.lower()
     if suffix == ".wav":
-        return _waves(files, path if path.is_dir() else path.parent, wanted)
+        return _waves(files, path if path.is_dir() else path.parent, columns)
     with reading(files[0]):
         if len(files) == 1 and not path.is_dir():
-            return READERS[suffix](files[0], wanted)
-    labels = read_labels(path, wanted)
-    return join_series([_labelled(file, path, wanted, labels) for file in files])
+            return READERS[suffix](files[0], columns)
+    labels = read_labels(path, columns)
+    return join_series([_labelled(file, path, columns, labels) for file in files])
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def reading(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read: {reason}") from error
 
 
-def list_files(path: Path, wanted: Columns) -> list[Path]:
+def list_files(path: Path, columns: Columns) -> list[Path]:
     """The file, or the files of a folder that have a known suffix, sorted by name."""
     if path.is_file():
         if path.suffix.lower() not in READERS:
@@ -70,7 +70,7 @@ def list_files(path: Path, wanted: Columns) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise DataError(f"there is no file or folder {path}")
-    labels = path / wanted.labels if wanted.labels else None
+    labels = path / columns.labels if columns.labels else None
     files = [f for f in sorted(path.rglob("*")) if f.suffix.lower() in READERS and f.is_file()]
     files = [f for f in files if f != labels]
     if not files:
@@ -84,11 +84,11 @@ def list_files(path: Path, wanted: Columns) -> list[Path]:
     return files
 
 
-def fingerprint(path: Path, wanted: Columns) -> dict[str, int | str]:
+def fingerprint(path: Path, columns: Columns) -> dict[str, int | str]:
     """The number of files, their bytes and the checksum of their names and contents."""
-    files, digest, size = list_files(path, wanted), hashlib.sha256(), 0
-    if wanted.labels:
-        files.append((path if path.is_dir() else path.parent) / wanted.labels)
+    files, digest, size = list_files(path, columns), hashlib.sha256(), 0
+    if columns.labels:
+        files.append((path if path.is_dir() else path.parent) / columns.labels)
     for file in files:
         with file.open("rb") as content:
             inner = hashlib.file_digest(content, "sha256").digest()
@@ -102,12 +102,12 @@ def fingerprint(path: Path, wanted: Columns) -> dict[str, int | str]:
 # ---------------------------------------------------------------------------- folders
 
 
-def _labelled(file: Path, root: Path, wanted: Columns, labels: dict[str, str]) -> Series:
+def _labelled(file: Path, root: Path, columns: Columns, labels: dict[str, str]) -> Series:
     """The sequences of one file of a folder, with the label and group that its name has."""
     with reading(file):
-        inside = replace(wanted, group="") if wanted.names else wanted
+        inside = replace(columns, group="") if columns.names else columns
         series = READERS[file.suffix.lower()](file, inside)
-    label, group = _from_name(file, root, wanted, labels)
+    label, group = _from_name(file, root, columns, labels)
     count = len(series.lengths)
     if series.target is None and label is not None:
         series = replace(
@@ -119,19 +119,19 @@ def _labelled(file: Path, root: Path, wanted: Columns, labels: dict[str, str]) -
 
 
 def _from_name(
-    file: Path, root: Path, wanted: Columns, labels: dict[str, str]
+    file: Path, root: Path, columns: Columns, labels: dict[str, str]
 ) -> tuple[str | None, str | None]:
     """The class and the group of a file: by a table of labels, by ``names``, or by its folder."""
     relative = file.relative_to(root)
-    parts = match_name(wanted.names, relative.as_posix()) if wanted.names else {}
-    group = parts.get(wanted.group) if wanted.group and wanted.names else None
-    if wanted.group and wanted.names and group is None:
-        raise DataError(f"--task.names has no {{{wanted.group}}}, which --task.group names")
+    parts = match_name(columns.names, relative.as_posix()) if columns.names else {}
+    group = parts.get(columns.group) if columns.group and columns.names else None
+    if columns.group and columns.names and group is None:
+        raise DataError(f"--task.names has no {{{columns.group}}}, which --task.group names")
     if labels:
         for key in (relative.as_posix(), file.name, file.stem):
             if key in labels:
                 return labels[key], group
-        raise DataError(f"{relative} has no row in {wanted.labels}")
+        raise DataError(f"{relative} has no row in {columns.labels}")
     if "class" in parts:
         return parts["class"], group
     return (relative.parts[0] if len(relative.parts) > 1 else None), group
@@ -154,25 +154,25 @@ def match_name(template: str, name: str) -> dict[str, str]:
         f"(?P<{part[1:-1]}>[^_/.-]+)" if part.startswith("{") else re.escape(part)
         for part in re.split(r"({\w+})", template)
     )
-    found = re.fullmatch(pattern, name)
-    if found is None:
+    match = re.fullmatch(pattern, name)
+    if match is None:
         raise DataError(f"the file {name!r} is not named like {template!r}")
-    return found.groupdict()
+    return match.groupdict()
 
 
-def read_labels(root: Path, wanted: Columns) -> dict[str, str]:
+def read_labels(root: Path, columns: Columns) -> dict[str, str]:
     """The labels of files: a CSV file with names in its first column, labels in its second."""
-    if not wanted.labels:
+    if not columns.labels:
         return {}
-    path = root / wanted.labels
+    path = root / columns.labels
     if not path.is_file():
         raise DataError(f"there is no file {path}, which --task.labels names")
     with path.open(newline="", encoding="utf-8-sig") as file:
         return {row[0].strip(): row[1].strip() for row in csv.reader(file) if len(row) > 1}
 
 
-def _waves(files: list[Path], root: Path, wanted: Columns) -> Series:
-    labels, rates, parts = read_labels(root, wanted), set(), []
+def _waves(files: list[Path], root: Path, columns: Columns) -> Series:
+    labels, rates, parts = read_labels(root, columns), set(), []
     for file in files:
         samples, rate = read_wave(file)
         rates.add(rate)
@@ -181,11 +181,11 @@ def _waves(files: list[Path], root: Path, wanted: Columns) -> Series:
                 f"{file} has {rate} samples a second and others have {min(rates - {rate})}; "
                 "expected one rate: convert them, for example with sox"
             )
-        values = wave_features(samples, rate, wanted.bands, wanted.frame, wanted.hop)
-        label, group = _from_name(file, root, wanted, labels)
+        values = wave_features(samples, rate, columns.bands, columns.frame, columns.hop)
+        label, group = _from_name(file, root, columns, labels)
         name = file.relative_to(root).as_posix()
         parts.append(Part(values.astype(np.float32), name, label, group))
-    kind = "band" if wanted.bands else "sample"
+    kind = "band" if columns.bands else "sample"
     return join_parts(parts, tuple(f"{kind} {k}" for k in range(parts[0].values.shape[1])))
 
 

@@ -22,30 +22,30 @@ Stamp = tuple[tuple[str, int, int], ...]
 """Name, size and time of change of each file."""
 
 
-def load_series(path: Path, wanted: Columns) -> tuple[Series, dict[str, int | str]]:
+def load_series(path: Path, columns: Columns) -> tuple[Series, dict[str, int | str]]:
     """The sequences of a file or folder, and its fingerprint.
 
     Sets above LARGE bytes are stored in the cache and memory-mapped, so that they need not fit in
     memory. The last two sets stay in memory until their files change.
     """
-    return _load(path, wanted, _stamp(path, wanted))
+    return _load(path, columns, _stamp(path, columns))
 
 
-def _stamp(path: Path, wanted: Columns) -> Stamp:
-    files = list_files(path, wanted)
+def _stamp(path: Path, columns: Columns) -> Stamp:
+    files = list_files(path, columns)
     return tuple((str(f), (about := f.stat()).st_size, about.st_mtime_ns) for f in files)
 
 
 @lru_cache(maxsize=2)
-def _load(path: Path, wanted: Columns, stamp: Stamp) -> tuple[Series, dict[str, int | str]]:
-    about = fingerprint(path, wanted)
+def _load(path: Path, columns: Columns, stamp: Stamp) -> tuple[Series, dict[str, int | str]]:
+    about = fingerprint(path, columns)
     if sum(size for _, size, _ in stamp) <= LARGE // 8:  # too small to become large
-        return read_series(path, wanted), about
-    key = json.dumps([about["sha256"], asdict(wanted)], sort_keys=True)
+        return read_series(path, columns), about
+    key = json.dumps([about["sha256"], asdict(columns)], sort_keys=True)
     folder = cache_root() / "series" / f"{hash_of(key)}"
     if (folder / "values.npy").is_file():
         return _open(folder), about
-    series = read_series(path, wanted)
+    series = read_series(path, columns)
     if series.values.nbytes < LARGE or isinstance(series.values.base, np.memmap):
         return series, about
     try:

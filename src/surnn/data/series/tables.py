@@ -27,14 +27,14 @@ Table = dict[str, np.ndarray]
 """Columns by name: float64 or texts."""
 
 
-def read_table(path: Path, wanted: Columns) -> Series:
+def read_table(path: Path, columns: Columns) -> Series:
     """The sequences of one file."""
     table = read_parquet(path) if path.suffix == ".parquet" else read_delimited(path)
-    wanted = with_usual_names(wanted, tuple(table))
-    check_names(wanted, tuple(table), path)
-    if wanted.layout == "wide":
-        return from_wide(table, wanted, path)
-    return from_long(table, wanted, path)
+    columns = with_usual_names(columns, tuple(table))
+    check_names(columns, tuple(table), path)
+    if columns.layout == "wide":
+        return from_wide(table, columns, path)
+    return from_long(table, columns, path)
 
 
 def read_delimited(path: Path) -> Table:
@@ -114,36 +114,36 @@ def read_parquet(path: Path) -> Table:
 # ---------------------------------------------------------------------------- names of columns
 
 
-def with_usual_names(wanted: Columns, header: tuple[str, ...]) -> Columns:
+def with_usual_names(columns: Columns, header: tuple[str, ...]) -> Columns:
     """The options with usual names of columns where none is given."""
     by_lower = {name.lower(): name for name in reversed(header)}
     chosen = {}
-    for option in ("target",) if wanted.layout == "wide" else USUAL:
-        if option == "target" and not wanted.has_target:
+    for option in ("target",) if columns.layout == "wide" else USUAL:
+        if option == "target" and not columns.has_target:
             continue
-        if not getattr(wanted, option):
+        if not getattr(columns, option):
             name = next((by_lower[n] for n in USUAL[option] if n in by_lower), "")
-            taken = (wanted.id, wanted.time, wanted.group, *wanted.features, *wanted.target)
+            taken = (columns.id, columns.time, columns.group, *columns.features, *columns.target)
             if name and name not in taken:
                 chosen[option] = (name,) if option == "target" else name
-    return replace(wanted, **chosen)
+    return replace(columns, **chosen)
 
 
-def check_names(wanted: Columns, header: tuple[str, ...], path: Path) -> None:
+def check_names(columns: Columns, header: tuple[str, ...], path: Path) -> None:
     """Raise if an option names a column that does not exist."""
-    single = {"id": wanted.id, "time": wanted.time, "group": wanted.group}
+    single = {"id": columns.id, "time": columns.time, "group": columns.group}
     named = [(option, name) for option, name in single.items() if name]
-    named += [("features", name) for name in wanted.features]
-    named += [("target", name) for name in wanted.target]
+    named += [("features", name) for name in columns.features]
+    named += [("target", name) for name in columns.target]
     for option, name in named:
         if name not in header:
             hint = suggestion(name, header, f"its columns are {', '.join(header[:12])}")
             raise DataError(f"{path} has no column {name!r} for --task.{option}; {hint}")
 
 
-def _feature_names(table: Table, wanted: Columns, path: Path) -> tuple[str, ...]:
-    if wanted.features:
-        names = wanted.features
+def _feature_names(table: Table, columns: Columns, path: Path) -> tuple[str, ...]:
+    if columns.features:
+        names = columns.features
         if texts := [name for name in names if table[name].dtype.kind == "U"]:
             bad = table[texts[0]]
             example = next(v for v in bad if not _is_number(v))
@@ -152,7 +152,7 @@ def _feature_names(table: Table, wanted: Columns, path: Path) -> tuple[str, ...]
                 f"example {example[:40]!r}; leave it out, or replace its texts by numbers"
             )
         return names
-    other = {wanted.id, wanted.time, wanted.group, *wanted.target}
+    other = {columns.id, columns.time, columns.group, *columns.target}
     names = tuple(n for n, c in table.items() if n not in other and c.dtype.kind != "U")
     if not names:
         raise DataError(
@@ -173,16 +173,16 @@ def _is_number(text: str) -> bool:
 # ---------------------------------------------------------------------------- long and wide
 
 
-def from_long(table: Table, wanted: Columns, path: Path) -> Series:
+def from_long(table: Table, columns: Columns, path: Path) -> Series:
     """One row per time step; rows with the same id are a sequence, in the order of time."""
-    channels = _feature_names(table, wanted, path)
+    channels = _feature_names(table, columns, path)
     rows = len(next(iter(table.values())))
-    ids = table[wanted.id].astype(str) if wanted.id else np.full(rows, path.stem)
+    ids = table[columns.id].astype(str) if columns.id else np.full(rows, path.stem)
     names, first, codes = np.unique(ids, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first)] = np.arange(len(first))  # sequences in the order of the file
     codes = rank[codes]
-    keys = (codes,) if not wanted.time else (seconds(table[wanted.time], path), codes)
+    keys = (codes,) if not columns.time else (seconds(table[columns.time], path), codes)
     order = np.lexsort(keys)
     in_order = bool((order == np.arange(rows)).all())
     lengths = np.bincount(codes)
@@ -195,31 +195,31 @@ def from_long(table: Table, wanted: Columns, path: Path) -> Series:
     for index, name in enumerate(channels):
         values[:, index] = column(name)
     target, per_step = None, False
-    if wanted.target:
-        target = _stack_targets([column(name) for name in wanted.target])
+    if columns.target:
+        target = _stack_targets([column(name) for name in columns.target])
         per_step = not _constant_within(target, starts)
         target = target if per_step else target[starts]
     groups = None
-    if wanted.group:
-        column_of_groups = column(wanted.group).astype(str)
+    if columns.group:
+        column_of_groups = column(columns.group).astype(str)
         if not _constant_within(column_of_groups[:, None], starts):
             raise DataError(
-                f"{path}: the column {wanted.group!r} of --task.group changes within a sequence; "
+                f"{path}: the column {columns.group!r} of --task.group changes within a sequence; "
                 "expected one group for each sequence: check --task.id"
             )
         groups = column_of_groups[starts]
     return Series(
-        values, lengths.astype(np.int64), channels, target, per_step, wanted.target, groups,
+        values, lengths.astype(np.int64), channels, target, per_step, columns.target, groups,
         [f"{path.name}: {name}" for name in names[np.argsort(first)]],
     )  # fmt: skip
 
 
-def _stack_targets(columns: list[np.ndarray]) -> np.ndarray:
-    if len(columns) == 1:
-        return columns[0][:, None]
-    if any(column.dtype.kind == "U" for column in columns):
+def _stack_targets(parts: list[np.ndarray]) -> np.ndarray:
+    if len(parts) == 1:
+        return parts[0][:, None]
+    if any(column.dtype.kind == "U" for column in parts):
         raise DataError("several columns of --task.target must be numbers; texts are one column")
-    return np.stack(columns, 1)
+    return np.stack(parts, 1)
 
 
 def _constant_within(target: np.ndarray, starts: np.ndarray) -> bool:
@@ -246,10 +246,10 @@ def seconds(column: np.ndarray, path: Path) -> np.ndarray:
         ) from error
 
 
-def from_wide(table: Table, wanted: Columns, path: Path) -> Series:
+def from_wide(table: Table, columns: Columns, path: Path) -> Series:
     """One row per sequence; columns are its time steps. Missing values at the end are padding."""
-    wanted = wanted if wanted.target else replace(wanted, target=(next(iter(table)),))
-    steps = _feature_names(table, replace(wanted, id=wanted.id, time=""), path)
+    columns = columns if columns.target else replace(columns, target=(next(iter(table)),))
+    steps = _feature_names(table, replace(columns, id=columns.id, time=""), path)
     values = np.stack([table[name] for name in steps], 1).astype(np.float32)
     inside = ~np.isnan(values)
     lengths = len(steps) - np.argmax(inside[:, ::-1], 1)
@@ -259,8 +259,8 @@ def from_wide(table: Table, wanted: Columns, path: Path) -> Series:
         flat[:, None],
         lengths.astype(np.int64),
         ("value",),
-        _stack_targets([table[name] for name in wanted.target]),
-        target_names=wanted.target,
-        groups=table[wanted.group].astype(str) if wanted.group else None,
+        _stack_targets([table[name] for name in columns.target]),
+        target_names=columns.target,
+        groups=table[columns.group].astype(str) if columns.group else None,
         names=[f"{path.name}: row {number + 1}" for number in range(len(values))],
     )

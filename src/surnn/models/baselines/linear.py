@@ -34,11 +34,7 @@ class LinearMap(Mixer):
         return self.map(x), state
 
     def run(
-        self,
-        x: Tensor,
-        state: Tensor,
-        lengths: Tensor | None = None,
-        reset: Tensor | None = None,
+        self, x: Tensor, state: Tensor, lengths: Tensor | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         return self.map(x), state
 

@@ -44,11 +44,7 @@ class MinGRU(Mixer):
         return h.to(x.dtype), h
 
     def run(
-        self,
-        x: Tensor,
-        state: Tensor,
-        lengths: Tensor | None = None,
-        reset: Tensor | None = None,
+        self, x: Tensor, state: Tensor, lengths: Tensor | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         h = self._states(x, state, reset)
         last = -1 if lengths is None else lengths - 1

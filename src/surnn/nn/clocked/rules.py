@@ -1,4 +1,4 @@
-"""What each function of torch does to the clock of a hidden state.
+"""The effect of each torch function on the clock of a hidden state.
 
 A rule gets the function, its arguments and its plain result, and returns the result to pass on.
 Functions that move whole rows (sequences of a layer) are applied once more, to the numbers of the

@@ -84,7 +84,7 @@ class ClockedTensor(Tensor):
 
 
 class Clock(NamedTuple):
-    """What a hidden state needs to continue: see the fields of :class:`ClockedTensor`."""
+    """The values with which a hidden state continues: see the fields of :class:`ClockedTensor`."""
 
     t: Tensor
     memory: Tensor | None
@@ -97,7 +97,7 @@ def with_clock(values: Tensor, t: Tensor, memory: Tensor | None) -> ClockedTenso
 
 def clock_of(values: tuple[Tensor, ...]) -> Clock | None:
     """The clock of the first of ``values`` that has one; None if all are plain tensors."""
-    found = None
+    clock = None
     for value in values:
         if not isinstance(value, ClockedTensor):
             continue
@@ -108,8 +108,8 @@ def clock_of(values: tuple[Tensor, ...]) -> Clock | None:
                 "the sequence, carry the state that layer.init_state(B) begins, a SuState: change "
                 "its cell by state._replace(cell=...)"
             )
-        found = Clock(value._t, value._memory) if found is None else found
-    return found
+        clock = Clock(value._t, value._memory) if clock is None else clock
+    return clock
 
 
 def wrap(

@@ -113,7 +113,7 @@ def turns(t: Tensor, omega: Constants) -> Tensor:
 
 
 def _rounding(t_high: Tensor, t_low: Tensor, omega: Constants) -> Tensor:
-    """What float64 adds to the product m t when it rounds it to 53 bits, half to even."""
+    """The rounding error of the product m t in float64: 53 bits, half to even."""
     ends = omega.m_high * t_low, omega.m_low * t_high
     low = ((ends[0] & (2**25 - 1)) << 27) + ((ends[1] & (2**27 - 1)) << 25) + omega.m_low * t_low
     high = omega.m_high * t_high + (ends[0] >> 25) + (ends[1] >> 27) + (low >> 52)

@@ -63,7 +63,7 @@ class SeesInput(Gate):
 class FullGate(GateParts, SeesInput):
     """A gate that sees time, the present input, the inputs just before it, and all earlier ones.
 
-    The pre-activation is the sum of four parts, each of which may be left out:
+    The pre-activation is the sum of four parts; each is optional:
 
     ============  ====================================================================
     ``rhythm``    ``Σ_k α_k sin(ω_k t + φ_k)``: when, as :class:`Rhythm`
@@ -73,7 +73,7 @@ class FullGate(GateParts, SeesInput):
     ``conv``      ``Σ_j V_j x_{t-j}``: patterns of a few time steps
     ============  ====================================================================
 
-    With one part it computes what the gate of that part does. Without any part that sees the input
+    With one part it equals the gate of that part. Without any part that sees the input
     it is a clock: all sequences share one schedule.
 
     Args:

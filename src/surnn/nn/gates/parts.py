@@ -155,7 +155,7 @@ class GateParts(Gate):
         return a, _joined(memories, memory)
 
     def _features(self, x: Tensor) -> Tensor:
-        """What the map of the present input reads."""
+        """The input of the map of the present input."""
         return x
 
     def _state_space(self, x: Tensor, before: Tensor, reset: Tensor | None) -> Tensor:

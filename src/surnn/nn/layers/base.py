@@ -315,7 +315,7 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
 
     @property
     def chosen_backend(self) -> str:
-        """The backend that runs this layer on whole sequences: what ``auto`` stands for.
+        """The backend that runs this layer on whole sequences: ``auto`` resolved.
 
         Layers or directions whose gates differ may run on different backends; then it names all
         of them, separated by commas.

@@ -34,7 +34,7 @@ _OPTIONS = (bool, int, float, str, tuple, Surrogate, type(None))
 class ScheduleTable:
     """The values of a clock gate at the next time steps.
 
-    A table holds while the gate is what it was. Parameters are compared by value at every step:
+    A table is valid until the gate changes. Parameters are compared by value at every step:
     versions of tensors do not see changes through ``.data``.
     """
 
@@ -187,11 +187,11 @@ def _is_plain(x: Tensor) -> bool:
 
 def _weights(layer: "SelectiveLayer", index: int) -> list[int | None] | None:
     """Addresses of the weights of one layer; None where C cannot read one of them."""
-    found: list[int | None] = [None] * 4
+    addresses: list[int | None] = [None] * 4
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if layer.bias else 2]
     for place, name in enumerate(names):
         weight = layer._parameters.get(name + suffix_of(index, 0))
         if weight is None or not _is_plain(weight) or not weight.is_contiguous():
             return None
-        found[place] = weight.data_ptr()
-    return found
+        addresses[place] = weight.data_ptr()
+    return addresses

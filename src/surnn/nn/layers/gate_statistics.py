@@ -14,7 +14,7 @@ _NO_FORWARD = "{name} needs a forward pass, and there was none yet; run the laye
 
 
 class GateStatistics(nn.Module):
-    """What a layer reports about its gates after a forward pass."""
+    """Statistics of a layer's gates after a forward pass."""
 
     gates: nn.ModuleList
     _rates: tuple[Tensor, ...]

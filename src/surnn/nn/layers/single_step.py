@@ -29,7 +29,11 @@ class SingleStep(nn.Module):
     _layer_class: ClassVar[type[SelectiveLayer]]
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, **options: Any
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        **options: Unpack[LayerOptions],
     ) -> None:
         super().__init__()
         self.layer = self._layer_class(input_size, hidden_size, bias=bias, **options)
@@ -144,7 +148,8 @@ class SuRNNCell(SingleStep):
         nonlinearity: Literal["tanh", "relu"] = "tanh",
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(input_size, hidden_size, bias, nonlinearity=nonlinearity, **options)
+        own: dict[str, Any] = {"nonlinearity": nonlinearity}
+        super().__init__(input_size, hidden_size, bias, **own, **options)
         self.nonlinearity = nonlinearity
 
     @classmethod
@@ -171,15 +176,6 @@ class SuGRUCell(SingleStep):
 
     _torch_class, _layer_class = nn.GRUCell, SuGRU
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        **options: Unpack[LayerOptions],
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias, **options)
-
 
 class SuLSTMCell(SingleStep):
     """One time step of :class:`~surnn.SuLSTM`.
@@ -199,12 +195,3 @@ class SuLSTMCell(SingleStep):
     """
 
     _torch_class, _layer_class = nn.LSTMCell, SuLSTM
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        **options: Unpack[LayerOptions],
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias, **options)

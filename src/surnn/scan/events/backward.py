@@ -58,7 +58,7 @@ class BackwardPass:
         self.state = self._at_events(initial)[plan.initial_source.argsort()]
 
     def gradients(self, gate_needs_grad: bool) -> tuple[Tensor, ...]:
-        """By x, weight, bias, recurrent, unit, gate, decay and state; 0 by a gate without need."""
+        """By x, weight, bias, recurrent, unit, gate (0 if not needed), decay and state."""
         packed, plan, operands = self.packed, self.packed.plan, self.packed.operands
         grad_x, grad_weight, grad_bias = packed.project_backward(self.drive)
         gate = operands.gate

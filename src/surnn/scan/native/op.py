@@ -155,7 +155,7 @@ native_forward = define_operator(
 
 
 def _empty_gradients(operands: ScanOperands, state: Tensor, needs: list[bool]) -> list[Tensor]:
-    """By x, weight, bias, recurrent, unit, gate, decay and state; empty if not needed."""
+    """Gradients by x, weight, bias, recurrent, unit, gate, decay and state; empty if not needed."""
     heads, _, width, _ = operands.weight.shape
     like = [v for v in operands.tensors()[: GATE + 1] if v is not None]
     shapes = [*(v.shape for v in like), (heads, state.shape[2], width), state.shape]

@@ -86,7 +86,7 @@ class Interpreter:
         if isinstance(result, Parts):
             raise NotExportable("it returns a layer's (y, h); return y")
         if not isinstance(result, Signal):
-            raise NotExportable("what it returns first is not computed for each time step")
+            raise NotExportable("its first output is not computed for each time step")
         result.expect_on_time()
         program, size = self.lowering.program, self.lowering.input.width.known()
         program.output = result.value

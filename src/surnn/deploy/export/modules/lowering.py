@@ -1,4 +1,4 @@
-"""The program while it is being written: what the rules for modules and functions share."""
+"""The program under construction, which the rules for modules and functions share."""
 
 from dataclasses import replace
 from typing import Any
