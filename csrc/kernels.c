@@ -31,14 +31,20 @@ static const kernels *best_x86(void) {
 #endif
 
 static const kernels *best(void) {
-    const kernels *chosen = NULL;
-#ifdef HAS_X86
+#if defined(HAS_X86)
+    /* Asked once: in a virtual machine, each question takes tens of microseconds. */
+    static const kernels *found;
+    const kernels *chosen = __atomic_load_n(&found, __ATOMIC_RELAXED);
+    if (chosen) return chosen;
     chosen = best_x86();
-#endif
-#ifdef HAS_GENERIC
     if (!chosen) chosen = &surnn_kernels_generic;
+    __atomic_store_n(&found, chosen, __ATOMIC_RELAXED);
+    return chosen;
+#elif defined(HAS_GENERIC)
+    return &surnn_kernels_generic;
+#else
+    return &surnn_kernels_scalar;
 #endif
-    return chosen ? chosen : &surnn_kernels_scalar;
 }
 
 const kernels *surnn_choose_kernels(void) {

@@ -1,4 +1,5 @@
 /* The scan's passes: packing, chunks, and the tasks of a team of threads. */
+#define _DEFAULT_SOURCE /* madvise */
 #include "scan.h"
 
 #include "scan_team.h"
@@ -6,6 +7,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 static const scan_cell CELLS[CELL_COUNT] = {
     [CELL_RNN_TANH] = {1, 1, 0, 2, 0, 1, {0}, {0}, {0}},
@@ -117,9 +121,24 @@ static void run_forward(void *context, size_t task) {
     j->k->forward(j->w, task);
 }
 
+/* Asks for large pages where a tensor is about to be written: a fault for each small page takes as
+ * long as the rest of a sparse pass. It is advice, so its result does not matter. */
+static void use_large_pages(void *memory, size_t bytes) {
+#if defined(MADV_HUGEPAGE)
+    uintptr_t size = (uintptr_t)1 << 21, first = ((uintptr_t)memory + size - 1) / size * size;
+    uintptr_t end = ((uintptr_t)memory + bytes) / size * size;
+    if (end > first) madvise((void *)first, end - first, MADV_HUGEPAGE);
+#else
+    (void)memory, (void)bytes;
+#endif
+}
+
 int surnn_scan_forward(const surnn_scan *s) {
     scan_work w;
     job j = {&w, choose_scan(), 0, 0};
+    use_large_pages(s->y, (size_t)(s->steps * s->batch * s->heads * s->width) * sizeof *s->y);
+    if (s->saved)
+        use_large_pages(s->saved, (size_t)(surnn_scan_updates(s) * CELLS[s->cell].saved) * sizeof *s->saved);
     int failed = open_work(&w, s, j.k);
     scan_team *team = failed ? NULL : surnn_team_open((size_t)s->threads);
     if (team) surnn_team_run(team, run_forward, &j, (size_t)s->blocks * w.heads);

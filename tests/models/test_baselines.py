@@ -125,7 +125,7 @@ def test_states_in_half_precision_if_asked_for(kind, lengths):
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 def test_chrono_biases_are_the_published_ones(kind):
     """Tallec and Ollivier: b_f = log(U[1, T - 1]), b_i = -b_f, and nothing else."""
-    width, longest = 4096, 1000
+    width, longest = 1024, 1000
     layer = TorchRecurrent(kind, 3, width, chrono=longest).layer
     gates = (layer.bias_ih_l0 + layer.bias_hh_l0).unflatten(0, (-1, width))
     names = ("reset", "keep", "new") if kind == "gru" else ("write", "keep", "new", "read")
@@ -134,7 +134,7 @@ def test_chrono_biases_are_the_published_ones(kind):
     uniform = torch.linspace(1, longest - 1, width)
     assert drawn.min() >= 1
     assert drawn.max() <= longest - 1
-    assert (drawn - uniform).abs().max() < 0.03 * longest  # Kolmogorov and Smirnov's
+    assert (drawn - uniform).abs().max() < 0.06 * longest  # Kolmogorov and Smirnov's
     if kind == "lstm":
         assert torch.equal(bias.pop("write"), -gates[1])
     assert not any(b.any() for b in bias.values())

@@ -78,3 +78,14 @@ def test_nan_stays_closed_without_gradient():
 def test_bad_arguments_say_how_to_mend(arguments, message):
     with pytest.raises(ValueError, match=message):
         Surrogate(*arguments)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_gradients_are_computed_in_parts(kind, monkeypatch):
+    monkeypatch.setattr("surnn.nn.surrogate._CHUNK", 7)
+    surrogate = Surrogate(kind, slope=4.0)
+    a, by = torch.randn(5, 4, 3), torch.randn(3, 4, 5).permute(2, 1, 0)  # not contiguous
+    a[0, 0, 0] = torch.nan
+    expected = by * surrogate.derivative(a)
+    (found,) = torch.autograd.grad(surrogate.step(a.requires_grad_()), a, by)
+    assert torch.equal(found, expected)

@@ -78,6 +78,7 @@ def test_evaluations_are_of_whole_sequences_and_labels():
 
 def test_mixed_parts_weigh_alike():
     config = RunConfig(MNIST, replace(SMALL, dropout=0.0), RhythmConfig(rate=0.3), BRIEF)
+    MNIST.prepare(CPU)
     given = MNIST.batch("train", 0, BRIEF.batch, 0, CPU)
     same = given._replace(x=given.x[:1].expand_as(given.x), target=given.target[:1].expand(8))
     losses = [

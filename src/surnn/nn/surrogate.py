@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .runtime import has_triton, is_traced, is_transformed
+from .runtime import can_branch_on, has_triton, is_traced, is_transformed
 
 Kind = Literal["sigmoid", "triangle", "rectangle", "arctan"]
 Mode = Literal["hard", "sampled", "relaxed", "soft"]
@@ -49,6 +49,8 @@ _DERIVATIVE: dict[str, Callable[[Tensor], Tensor]] = {
     "arctan": lambda u: 0.5 / (1 + (u * (math.pi / 2)) ** 2),
 }
 _COMPACT = ("triangle", "rectangle")
+# Numbers whose derivatives are computed at once on a CPU.
+_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class Surrogate:
         """``1[a > 0]``, strictly; the gradient is :meth:`derivative`."""
         recorded = torch.jit.is_tracing()  # one graph for both grad modes
         if not torch.is_grad_enabled() and not is_transformed() and not recorded:
-            return (a > 0).to(a.dtype)
+            return _is_positive(a)
         if is_traced(a) or recorded:
             a = _closed_if_nan(a)
             return _straight_through((a > 0).to(a.dtype), self.smooth(a))
@@ -140,17 +142,37 @@ class Step(torch.autograd.Function):
     def forward(ctx, a: Tensor, surrogate: Surrogate) -> Tensor:
         ctx.save_for_backward(a)
         ctx.surrogate = surrogate
-        return (a > 0).to(a.dtype)
+        return _is_positive(a)
 
     @staticmethod
     def backward(ctx, grad: Tensor):  # type: ignore[override]
         (a,) = ctx.saved_tensors
         surrogate = ctx.surrogate
-        if not a.is_cuda or not has_triton() or torch.is_grad_enabled():
+        if torch.is_grad_enabled():
             return grad * surrogate.derivative(a), None
-        from .triton_surrogate import step_gradient  # noqa: PLC0415 (triton is optional)
+        if a.is_cuda and has_triton():
+            from .triton_surrogate import step_gradient  # noqa: PLC0415 (triton is optional)
 
-        return step_gradient(a, grad, surrogate.kind, surrogate.slope), None
+            return step_gradient(a, grad, surrogate.kind, surrogate.slope), None
+        if a.is_cpu and can_branch_on(a) and a.numel() > _CHUNK:
+            return _in_chunks(grad, a, surrogate), None
+        return grad * surrogate.derivative(a), None
+
+
+def _in_chunks(grad: Tensor, a: Tensor, surrogate: Surrogate) -> Tensor:
+    """``grad * surrogate.derivative(a)``, so that intermediate values stay in the cache."""
+    product = torch.empty_like(a, memory_format=torch.contiguous_format)
+    parts = [v.reshape(-1).split(_CHUNK) for v in (grad, a, product)]
+    for by, values, out in zip(*parts, strict=True):
+        torch.mul(by, surrogate.derivative(values), out=out)
+    return product
+
+
+def _is_positive(a: Tensor) -> Tensor:
+    """``1[a > 0]`` in a's dtype, without gradient."""
+    if not can_branch_on(a):
+        return (a > 0).to(a.dtype)
+    return torch.gt(a, 0, out=torch.empty_like(a, memory_format=torch.contiguous_format))
 
 
 def _closed_if_nan(a: Tensor) -> Tensor:
