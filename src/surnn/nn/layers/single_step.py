@@ -1,5 +1,6 @@
 """``SuRNNCell``, ``SuGRUCell`` and ``SuLSTMCell``: one time step a call, as torch's cells."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, Self, Unpack
 
 import torch
@@ -26,7 +27,7 @@ class SingleStep(nn.Module):
     layer: SelectiveLayer
     """The same weights as a layer, for whole sequences. Parameters are named in it."""
     _torch_class: ClassVar[Any]
-    _layer_class: ClassVar[type[SelectiveLayer]]
+    _layer_class: ClassVar[Callable[..., SelectiveLayer]]
 
     def __init__(
         self,
