@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !SURNN_SCALAR_ONLY
 extern const kernels surnn_kernels_generic;
 #define HAS_GENERIC 1
 #if defined(__x86_64__)
@@ -47,6 +47,9 @@ static const kernels *best(void) {
 #endif
 }
 
+#if SURNN_NO_ENVIRONMENT
+const kernels *surnn_choose_kernels(void) { return best(); }
+#else
 const kernels *surnn_choose_kernels(void) {
     const kernels *fastest = best();
     const char *name = getenv("SURNN_SIMD");
@@ -61,3 +64,4 @@ const kernels *surnn_choose_kernels(void) {
 #endif
     return fastest;
 }
+#endif

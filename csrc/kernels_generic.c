@@ -1,5 +1,7 @@
 /* Any processor: vectors of four floats, which are NEON on ARM and SSE2 on x86. */
-#if defined(__GNUC__)
+#include "config.h"
+
+#if defined(__GNUC__) && !SURNN_SCALAR_ONLY
 #define WIDE 4
 #define NAME surnn_kernels_generic
 #if defined(__aarch64__)
