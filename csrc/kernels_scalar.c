@@ -15,14 +15,25 @@
 #define UNROLL
 #endif
 
-/* Eight sums at a time, in registers. */
+/* Sums that stay in registers: a0, a1, ... Compilers store those of an array at every step. */
+#define FOUR(f) f(0) f(1) f(2) f(3)
+#define EIGHT(f) FOUR(f) f(4) f(5) f(6) f(7)
+#define STORE(i) sum[i] = a##i;
+
 static void tile(float *sum, const float *w, const float *x, size_t n, int products, int lanes) {
     size_t width = (size_t)products * (size_t)lanes;
     for (size_t u = 0; u < width; u += 8, w += 8, sum += 8) {
-        float a[8] = {0};
-        for (size_t j = 0; j < n; j++)
-            UNROLL for (int i = 0; i < 8; i++) a[i] += w[j * width + (size_t)i] * x[j];
-        memcpy(sum, a, sizeof a);
+#define START(i) float a##i = 0.0f;
+#define ADD(i) a##i += row[i] * input;
+        const float *row = w;
+        EIGHT(START)
+        for (size_t j = 0; j < n; j++, row += width) {
+            const float input = x[j];
+            EIGHT(ADD)
+        }
+        EIGHT(STORE)
+#undef START
+#undef ADD
     }
 }
 
@@ -94,24 +105,34 @@ static void tile8(int32_t *sum, const int8_t *w, quantised_vector x, const int32
     size_t width = (size_t)products * (size_t)lanes;
     (void)row_sums;
     for (size_t u = 0; u < width; u += 4, w += 16, sum += 4) {
-        int32_t a[4] = {0};
+#define START(i) int32_t a##i = 0;
+#define ADD(i) a##i = add_four(a##i, row + 4 * i, q);
         const int8_t *row = w;
+        FOUR(START)
         for (size_t j = 0; j < n; j += 4, row += 4 * width) {
             four q = four_of(x.q + j);
-            UNROLL for (int i = 0; i < 4; i++) a[i] = add_four(a[i], row + 4 * i, q);
+            FOUR(ADD)
         }
-        memcpy(sum, a, sizeof a);
+        FOUR(STORE)
+#undef START
+#undef ADD
     }
 }
 
 static inline void row8(int32_t *sum, const int8_t *w, const int16_t *q, size_t n, const int products) {
-    int32_t a[MAX_PRODUCTS] = {0};
+    int32_t a0 = 0, a1 = 0, a2 = 0, a3 = 0;
     for (size_t j = 0; j < n; j += 64, w += 64 * (products - 1))
         for (size_t k = 0; k < 64; k += 4, w += 4) {
             four numbers = four_of(q + j + k);
-            UNROLL for (int s = 0; s < products; s++) a[s] = add_four(a[s], w + 64 * s, numbers);
+            a0 = add_four(a0, w, numbers);
+            if (products > 1) a1 = add_four(a1, w + 64, numbers);
+            if (products > 2) a2 = add_four(a2, w + 128, numbers);
+            if (products > 3) a3 = add_four(a3, w + 192, numbers);
         }
-    for (int s = 0; s < products; s++) sum[s * PACKET] = a[s];
+    sum[0] = a0;
+    if (products > 1) sum[PACKET] = a1;
+    if (products > 2) sum[2 * PACKET] = a2;
+    if (products > 3) sum[3 * PACKET] = a3;
 }
 
 static void rows8(int32_t *sum, const int8_t *const *units, const quantised_vector *x,
@@ -268,16 +289,19 @@ static void norm(float *y, const float *x, const float *w, const float *b, size_
     for (size_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale * w[i] + (b ? b[i] : 0.0f);
 }
 
-static void sums(float *a, const struct slice *slice, const float *waves, size_t count) {
-    for (int first = 0; first < SLICE; first += 8) {
-        float sum[8];
-        memcpy(sum, slice->bias + first, sizeof sum);
-        for (size_t k = 0; k < count; k++) {
-            const float *by_sine = slice->weights[k][0] + first, *by_cosine = by_sine + SLICE;
-            UNROLL for (int i = 0; i < 8; i++)
-                sum[i] += by_sine[i] * waves[k] + by_cosine[i] * waves[count + k];
+static void sums(float *sum, const struct slice *slice, const float *waves, size_t count) {
+    for (int first = 0; first < SLICE; first += 8, sum += 8) {
+#define START(i) float a##i = slice->bias[first + i];
+#define ADD(i) a##i += by_sine[i] * sine + by_cosine[i] * cosine;
+        const float *by_sine = slice->weights[0][0] + first, *by_cosine = by_sine + SLICE;
+        EIGHT(START)
+        for (size_t k = 0; k < count; k++, by_sine += 2 * SLICE, by_cosine += 2 * SLICE) {
+            const float sine = waves[k], cosine = waves[count + k];
+            EIGHT(ADD)
         }
-        memcpy(a + first, sum, sizeof sum);
+        EIGHT(STORE)
+#undef START
+#undef ADD
     }
 }
 

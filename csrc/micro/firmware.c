@@ -1,9 +1,12 @@
-/* Runs the model on the frames of a file of the host, and counts instructions. For qemu: semihosting
+/* Runs the model on the frames or samples of a file of the host, and counts time. For qemu: semihosting
  * reads frames.bin and writes answers.bin.
  *
- *   frames.bin    int64 clock, uint32 dense, uint32 zero, then float32 [frames][input]
- *   answers.bin   uint32 stream bytes, model bytes, stack bytes, zero; then for each frame uint32
- *                 SysTick ticks, uint32 updates, float32 [output] */
+ *   frames.bin    int64 clock, float32 scale, float32 shift; then float32 [frames][input] if scale is 0,
+ *                 else int16 [frames][320] at 16 kHz: frames are then scale * log-mel bands + shift
+ *   answers.bin   for each frame uint32 SysTick ticks of the model and of the log-mel bands, uint32
+ *                 updates, float32 [output]; then uint32 bytes of the stream, of the model's room and
+ *                 of the stack used, and of surnn_mel */
+#include "mel.h"
 #include "surnn.h"
 #include "surnn_model.h"
 
@@ -65,6 +68,16 @@ static uint32_t used_stack(const uint8_t *from) {
 static uint8_t model_memory[MODEL_ROOM] __attribute__((aligned(64)));
 static uint8_t stream_memory[STREAM_ROOM] __attribute__((aligned(64)));
 static float frame[MOST_INPUTS], out[MOST_INPUTS];
+static surnn_mel mel;
+static int16_t samples[SURNN_MEL_HOP];
+static uint8_t bands[SURNN_MEL_BANDS];
+
+static size_t room_of_model(void) {
+    size_t room = 0;
+    surnn_model *model;
+    (void)surnn_place(NULL, &room, surnn_model_bytes, surnn_model_size, &model);
+    return room;
+}
 
 int main(void) {
     surnn_model *model;
@@ -72,40 +85,48 @@ int main(void) {
     surnn_info info;
     surnn_work work;
     int64_t clock;
-    uint32_t options[2], head[4] = {0, 0, 0, 0};
+    float scaling[2];
+    uint32_t sizes[4];
     uint64_t updates = 0;
     size_t room = sizeof model_memory;
     check(surnn_place(model_memory, &room, surnn_model_bytes, surnn_model_size, &model));
     surnn_describe(model, &info);
+    sizes[0] = (uint32_t)info.stream_size, sizes[1] = (uint32_t)room_of_model(), sizes[3] = sizeof mel;
     if (info.takes_tokens || info.input_size > MOST_INPUTS || info.output_size > MOST_INPUTS)
         fail("this program takes frames of at most 1024 numbers");
     check(surnn_stream_place(model, stream_memory, sizeof stream_memory, &stream));
     int from = open_file("frames.bin", 1, 10), to = open_file("answers.bin", 5, 11);
     if (from < 0 || to < 0) fail("frames.bin or answers.bin cannot be opened");
-    if (!transfer(READ, from, &clock, sizeof clock) || !transfer(READ, from, options, sizeof options))
+    if (!transfer(READ, from, &clock, sizeof clock) || !transfer(READ, from, scaling, sizeof scaling))
         fail("frames.bin is too short");
     check(surnn_set_clock(model, stream, clock));
-    room = 0;
-    (void)surnn_place(NULL, &room, surnn_model_bytes, surnn_model_size, &model);
-    model = (surnn_model *)(void *)model_memory;
-    head[0] = (uint32_t)info.stream_size, head[1] = (uint32_t)room;
-    transfer(WRITE, to, head, sizeof head);
     SYSTICK[1] = 0xffffff, SYSTICK[2] = 0, SYSTICK[0] = 5; /* the processor's clock */
     while (!ticks()) {}
     uint32_t before = ticks(), overhead = (before - ticks()) & 0xffffff;
     uint8_t *stack = paint_stack();
-    while (transfer(READ, from, frame, info.input_size * 4)) {
-        uint32_t row[2];
+    for (;;) {
+        uint32_t row[3] = {0, 0, 0};
+        if (scaling[0] != 0.0f) {
+            if (!transfer(READ, from, samples, sizeof samples)) break;
+            before = ticks();
+            int complete = surnn_mel_push(&mel, samples, bands);
+            row[1] = ((before - ticks()) & 0xffffff) - overhead;
+            if (!complete) continue;
+            for (int i = 0; i < SURNN_MEL_BANDS; i++)
+                frame[i] = (float)bands[i] * scaling[0] + scaling[1];
+        } else if (!transfer(READ, from, frame, info.input_size * 4)) {
+            break;
+        }
         before = ticks();
         surnn_status status = surnn_step(model, stream, frame, out);
         row[0] = ((before - ticks()) & 0xffffff) - overhead;
         check(status);
         surnn_work_done(model, stream, &work);
-        row[1] = (uint32_t)(work.updates_done - updates), updates = work.updates_done;
+        row[2] = (uint32_t)(work.updates_done - updates), updates = work.updates_done;
         transfer(WRITE, to, row, sizeof row);
         transfer(WRITE, to, out, info.output_size * 4);
     }
-    head[2] = used_stack(stack);
-    transfer(WRITE, to, head, sizeof head);
+    sizes[2] = used_stack(stack);
+    transfer(WRITE, to, sizes, sizeof sizes);
     return 0;
 }

@@ -17,7 +17,7 @@ SOURCES = Path(__file__).parents[2] / "csrc"
 SOURCE_TREE = Path(__file__).parents[4] / "csrc"
 """The engine's C files in a source tree."""
 NOT_INFERENCE = ("bench", "scan", "main")
-"""Beginnings of the names of files that inference does not need: benchmarks, training, a program."""
+"""Beginnings of the names of files that inference does not need."""
 
 
 def to_c_folder(model: nn.Module, folder: str | Path, weights: Weights = "float32") -> Path:
@@ -45,23 +45,28 @@ def to_c_folder(model: nn.Module, folder: str | Path, weights: Weights = "float3
     """
     content = engine_bytes(model, weights)
     folder, sources = Path(folder), _sources()
-    shutil.copytree(sources / "micro", folder / "micro", dirs_exist_ok=True)
-    for name in ("Makefile", "CMakeLists.txt", "library.properties", "idf_component.yml", "zephyr"):
-        (folder / "micro" / name).replace(folder / name)
-    for name in ("library.properties", "idf_component.yml"):
-        text = (folder / name).read_text()
-        (folder / name).write_text(text.replace("@VERSION@", surnn.__version__))
+    templates = sources / "micro"
+    for path in templates.rglob("*"):
+        if path.is_file():
+            target = folder / _place(path.relative_to(templates))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(path.read_text().replace("@VERSION@", surnn.__version__))
     source = folder / "src"
-    source.mkdir(exist_ok=True)
     for path in inference_sources():
         shutil.copy(path, source / path.name)
-    (folder / "micro" / "surnn_model.h").replace(source / "surnn_model.h")
     config = source / "config.h"
     config.write_text(_options(content) + config.read_text())
     (source / "weights.c").write_text(_as_array(content))
     program = (sources / "main.c").read_text()
     (folder / "main.c").write_text(f"#define SURNN_EMBEDDED\n{program}")
     return folder
+
+
+def _place(path: Path) -> Path:
+    """Where a file of ``csrc/micro`` goes."""
+    if path.name == "surnn_model.h":
+        return "src" / path
+    return "micro" / path if path.suffix in (".c", ".ld") else path
 
 
 def inference_sources() -> list[Path]:
@@ -86,7 +91,10 @@ def _sources() -> Path:
 
 def _options(content: bytes) -> str:
     """Build options that leave out the parts of the engine that the model does not need."""
-    count, table = struct.unpack_from("<I", content, 24)[0], struct.unpack_from("<Q", content, 48)[0]
+    count, table = (
+        struct.unpack_from("<I", content, 24)[0],
+        struct.unpack_from("<Q", content, 48)[0],
+    )
     records = [struct.unpack_from("<4I12I", content, table + 128 * i) for i in range(count)]
     warped = any(kind == Op.GATE_RHYTHM and numbers[4] for kind, _, _, _, *numbers in records)
     int8 = any(
