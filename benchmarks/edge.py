@@ -52,8 +52,8 @@ def shifted(model: nn.Module, frames: np.ndarray) -> nn.Module:
     x = torch.as_tensor(frames)[None]
     for layer in layers(model):
         for index, gate in enumerate(layer.gates):
-            sums: list[torch.Tensor] = []
-            handle = gate.register_forward_hook(lambda m, a, out, s=sums: s.append(out[0].g))
+            sums: list[Any] = []
+            handle = gate.register_forward_hook(lambda m, a, out, s=sums: s.append(out[0].g)  # type: ignore[index])
             low, high = -20.0, 20.0
             for _ in range(16):
                 middle = (low + high) / 2

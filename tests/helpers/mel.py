@@ -32,7 +32,8 @@ def mel_in_c(library: ctypes.CDLL, samples: np.ndarray) -> np.ndarray:
 
 def mel_in_double(samples: np.ndarray) -> np.ndarray:
     """The definition: periodic Hann windows, power of a real FFT, triangles in mel, logarithm."""
-    mels = np.linspace(*(2595 * np.log10(1 + f / 700) for f in (20, 8000)), BANDS + 2)
+    low, high = (2595 * np.log10(1 + f / 700) for f in (20, 8000))
+    mels = np.linspace(low, high, BANDS + 2)
     edges = 700 * (10 ** (mels / 2595) - 1)
     hertz = np.fft.rfftfreq(WINDOW, 1 / 16000)[:, None]
     rising = (hertz - edges[:-2]) / np.diff(edges)[:-1]

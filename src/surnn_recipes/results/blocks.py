@@ -177,8 +177,8 @@ def edge(results: Path) -> list[str]:
     """Models on an emulated Cortex-M4: instructions of a frame, memory, flash."""
     found = _load(results, "edge")
     lines = head(
-        "suGRU, 40 inputs, 12 classes", "weights", "updates", "instructions a frame", "of the dense GRU",
-        "fewer", "RAM a stream", "flash: model", "engine", "answers equal",
+        "suGRU, 40 inputs, 12 classes", "weights", "updates", "instructions a frame",
+        "of the dense GRU", "fewer", "RAM a stream", "flash: model", "engine", "answers equal",
     )  # fmt: skip
     for name, forms in found["models"].items():
         for weights in ("float32", "int8"):
