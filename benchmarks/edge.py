@@ -53,7 +53,11 @@ def shifted(model: nn.Module, frames: np.ndarray) -> nn.Module:
     for layer in layers(model):
         for index, gate in enumerate(layer.gates):
             sums: list[Any] = []
-            handle = gate.register_forward_hook(lambda m, a, out, s=sums: s.append(out[0].g)  # type: ignore[index])
+
+            def note(module: nn.Module, inputs: Any, out: Any, sums: list[Any] = sums) -> None:
+                sums.append(out[0].g)
+
+            handle = gate.register_forward_hook(note)
             low, high = -20.0, 20.0
             for _ in range(16):
                 middle = (low + high) / 2
