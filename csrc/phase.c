@@ -1,6 +1,12 @@
 /* Phases and waves in integers, see phase.h. src/surnn/nn/gates/fixed_point.py is the same idea for
  * tensors. */
+#include "config.h"
+
 #include "phase.h"
+
+#if SURNN_MICRO && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O2")
+#endif
 
 typedef struct wide {
     uint64_t high, low;
@@ -96,10 +102,10 @@ void surnn_wave(uint64_t turn, float *sine, float *cosine) {
     *cosine = (float)((quarter + 1) & 2 ? -second : second) * 0x1p-30f;
 }
 
+/* Without the product of the low halves, which is below 4 units. */
 int64_t surnn_product(int64_t a, int64_t b) {
-    wide size = multiply((uint64_t)(a < 0 ? -a : a), (uint64_t)(b < 0 ? -b : b));
-    int64_t product = (int64_t)(size.high << 2 | size.low >> 62);
-    return (a < 0) == (b < 0) ? product : -product;
+    int64_t a1 = a >> 32, a0 = (uint32_t)a, b1 = b >> 32, b0 = (uint32_t)b;
+    return a1 * b1 * 4 + (a1 * b0 >> 30) + (b1 * a0 >> 30);
 }
 
 void surnn_exact_wave(uint64_t turn, int64_t *sine, int64_t *cosine) {

@@ -9,9 +9,9 @@
 uint64_t surnn_turn(uint64_t omega, int64_t t);
 /* Sine and cosine of a turn, within 2^-24. */
 void surnn_wave(uint64_t turn, float *sine, float *cosine);
-/* The same in units of 2^-62, within 2^-52. */
+/* The same in units of 2^-62, within 2^-50. */
 void surnn_exact_wave(uint64_t turn, int64_t *sine, int64_t *cosine);
-/* a b / 2^62. */
+/* a b / 2^62, within 6 units. */
 int64_t surnn_product(int64_t a, int64_t b);
 
 /* A double is whole * 2^exponent. Numbers below 2^-1022, infinity and NaN count as 0. */
