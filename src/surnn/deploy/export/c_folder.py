@@ -40,7 +40,7 @@ def to_c_folder(model: nn.Module, folder: str | Path, weights: Weights = "float3
         >>> import surnn, tempfile
         >>> with tempfile.TemporaryDirectory() as name:
         ...     folder = to_c_folder(surnn.SuGRU(3, 8), name)
-        ...     {"main.c", "surnn.h", "weights.c"} <= {path.name for path in folder.iterdir()}
+        ...     {"main.c", "Makefile", "src"} <= {path.name for path in folder.iterdir()}
         True
     """
     content = engine_bytes(model, weights)
