@@ -104,6 +104,7 @@ static surnn_status read_model(surnn_model *m, uint64_t max_memory) {
     reserve(&m->scratch, times(CHUNK - 1, m->frame_size)); /* the later frames */
     m->own_workspace = m->shared_workspace = m->scratch;
     reserve(&m->own_workspace, m->scratch_size);
+    if (!m->own_workspace) m->own_workspace = ALIGNMENT; /* a stream without one is smaller */
     reserve(&m->shared_workspace, larger(m->scratch_size, m->shared_scratch_size));
     reserve(&m->shared_workspace, WORKSPACE_HEAD);
     return plus(m->state_size, larger(m->own_workspace, m->shared_workspace)) > max_memory
