@@ -6,7 +6,7 @@ MINUTES ?= 5
 # One thread a process: tests are many and small, and run in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo docs docs-examples test test-engine fuzz test-crashes test-sanitizers test-gpu check format bench bench-gpu figures clean
+.PHONY: help demo docs docs-examples test test-edge test-engine fuzz test-crashes test-sanitizers test-gpu check format bench bench-gpu figures clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 17
@@ -17,6 +17,10 @@ demo: .venv/ready ## train SuGRU and GRU side by side on Copying Memory (under t
 test: .venv/ready ## run all tests that need no GPU; Triton kernels in its interpreter, on tiny shapes
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
 	TRITON_INTERPRET=1 $(ONE_THREAD) $(BIN)/python -m pytest -n auto tests/scan/test_triton.py
+
+test-edge: .venv/ready ## models on an emulated Cortex-M4; needs gcc-arm-none-eabi and qemu-system-arm
+	@$(BIN)/python -c 'from surnn.bench.firmware import missing_tools as m; print("make test-edge skips its tests; not installed:", *m()) if m() else None'
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -rs tests/deploy/test_edge.py
 
 test-engine: .venv/ready ## the C engine at length: 100,000 and 10^7 steps, hostile files, valgrind
 	PYTHONPATH=tests $(ONE_THREAD) $(BIN)/python tests/deploy/engine_long.py
@@ -58,7 +62,7 @@ bench: .venv/ready ## time evaluation and training on this CPU, against torch's 
 figures: .venv/ready ## train small models and draw docs/figures (a quarter of an hour; data: SURNN_DATA)
 	$(BIN)/python docs/figures/make.py
 
-.venv/ready: pyproject.toml setup.py $(wildcard csrc/*.[chi]*)
+.venv/ready: pyproject.toml setup.py $(wildcard csrc/*.[chi]* csrc/micro/*)
 	$(PYTHON) -c 'import sys; sys.exit("surnn needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet "$(TORCH)"

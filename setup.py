@@ -49,8 +49,7 @@ class BuildWithSources(build_py):
         if not self.editable_mode:
             folder = Path(self.build_lib, "surnn", "csrc")
             folder.mkdir(parents=True, exist_ok=True)
-            for source in Path("csrc").iterdir():
-                shutil.copy(source, folder)
+            shutil.copytree("csrc", folder, dirs_exist_ok=True)
 
 
 class AnyPythonWheel(bdist_wheel):

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#if SURNN_ACTIVATIONS
 static float clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
 
 static float softplus(float x) { return x > 0.0f ? x + log1pf(expf(-x)) : log1pf(expf(x)); }
@@ -29,23 +30,27 @@ static float value_of(const struct activate *f, float x) {
 
 /* Softmax, or its logarithm. The largest number is subtracted first, so that no power overflows. */
 static void softmax(float *y, const float *x, size_t n, int logarithm) {
-    float largest = x[0];
-    double sum = 0.0;
+    float largest = x[0], sum = 0.0f, rest = 0.0f; /* rest: what rounding took from sum */
     for (size_t i = 1; i < n; i++) largest = x[i] > largest ? x[i] : largest;
     for (size_t i = 0; i < n; i++) {
         y[i] = logarithm ? x[i] - largest : expf(x[i] - largest);
-        sum += logarithm ? expf(y[i]) : y[i];
+        float term = (logarithm ? expf(y[i]) : y[i]) + rest, before = sum;
+        sum = before + term;
+        rest = term - (sum - before);
     }
-    float by = (float)(logarithm ? log(sum) : 1.0 / sum);
+    float by = logarithm ? logf(sum) : 1.0f / sum;
     for (size_t i = 0; i < n; i++) y[i] = logarithm ? y[i] - by : y[i] * by;
 }
+#endif
 
 void surnn_activate(const kernels *k, const struct activate *f, float *y, const float *x, size_t n) {
     if (f->function <= ACTIVATION_SILU) {
         k->activate(y, x, n, (int)f->function);
+#if SURNN_ACTIVATIONS
     } else if (f->function >= ACTIVATION_SOFTMAX) {
         softmax(y, x, n, f->function == ACTIVATION_LOG_SOFTMAX);
     } else {
         for (size_t i = 0; i < n; i++) y[i] = value_of(f, x[i]);
+#endif
     }
 }

@@ -22,7 +22,7 @@ static double now(void) {
 }
 
 static int is_supported(const struct recurrent *layer) {
-    return layer->cell == CELL_GRU && layer->weight_type == WEIGHTS_FLOAT32 && layer->lanes > 1;
+    return layer->cell == CELL_GRU && !is_int8(layer->weight_type) && layer->lanes > 1;
 }
 
 /* Returns 0 if memory ran out. */

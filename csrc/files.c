@@ -2,6 +2,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "model.h"
 
+#if !SURNN_NO_MALLOC
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,3 +138,6 @@ void surnn_free(surnn_model *model) {
     release_file(&memory);
     surnn_release(model);
 }
+#else
+typedef int nothing_here;
+#endif

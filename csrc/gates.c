@@ -25,14 +25,14 @@ static void periodic(uint64_t *mask, const operation *op, int64_t t) {
 
 /* Opens each gate with probability `rate`: a hash of (t, gate), splitmix64. */
 static void hash(uint64_t *mask, const operation *op, int64_t t) {
-    const double rate = op->as.hash.rate;
+    const uint64_t open_below = op->as.hash.open_below;
     close_all(mask, op);
     for (uint32_t g = 0; g < op->gates; g++) {
         uint64_t z = ((uint64_t)t * 0x1F123BB5u + g) * 0x9E3779B97F4A7C15u + op->as.hash.seed;
         z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
         z = (z ^ z >> 27) * 0x94D049BB133111EBu;
         z ^= z >> 31;
-        set_bit(mask, g, rate - (double)(z >> 11) * 0x1p-53 > 0.0);
+        set_bit(mask, g, z >> 11 < open_below);
     }
 }
 

@@ -5,14 +5,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !SURNN_SCALAR_ONLY
 extern const kernels surnn_kernels_generic;
 #define HAS_GENERIC 1
 #if defined(__x86_64__)
 #include <cpuid.h>
 extern const kernels surnn_kernels_avx2, surnn_kernels_avx512;
 #define HAS_X86 1
+#elif defined(__aarch64__)
+extern const kernels surnn_kernels_dotprod;
+#define HAS_ARM 1
+#if defined(__linux__)
+#include <sys/auxv.h>
 #endif
+#endif
+#endif
+
+#ifdef HAS_ARM
+static int has_dot_products(void) {
+#if defined(__ARM_FEATURE_DOTPROD) || defined(__APPLE__)
+    return 1; /* all of Apple's 64-bit computers have them */
+#elif defined(__linux__)
+    return (getauxval(AT_HWCAP) >> 20 & 1) != 0; /* HWCAP_ASIMDDP */
+#else
+    return 0;
+#endif
+}
 #endif
 
 #ifdef HAS_X86
@@ -40,6 +58,8 @@ static const kernels *best(void) {
     if (!chosen) chosen = &surnn_kernels_generic;
     __atomic_store_n(&found, chosen, __ATOMIC_RELAXED);
     return chosen;
+#elif defined(HAS_ARM)
+    return has_dot_products() ? &surnn_kernels_dotprod : &surnn_kernels_generic;
 #elif defined(HAS_GENERIC)
     return &surnn_kernels_generic;
 #else
@@ -47,6 +67,9 @@ static const kernels *best(void) {
 #endif
 }
 
+#if SURNN_NO_ENVIRONMENT
+const kernels *surnn_choose_kernels(void) { return best(); }
+#else
 const kernels *surnn_choose_kernels(void) {
     const kernels *fastest = best();
     const char *name = getenv("SURNN_SIMD");
@@ -61,3 +84,4 @@ const kernels *surnn_choose_kernels(void) {
 #endif
     return fastest;
 }
+#endif

@@ -3,6 +3,8 @@
 #ifndef SURNN_KERNELS_H
 #define SURNN_KERNELS_H
 
+#include "config.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -84,12 +86,13 @@ typedef struct kernels {
      * b may be NULL. */
     void (*norm)(float *y, const float *x, const float *w, const float *b, size_t n, float eps,
                  int rms);
+    /* The sums of a slice, sums[SLICE]. waves[2][count]: sines, then cosines. */
+    void (*sums)(float *sums, const struct slice *slice, const float *waves, size_t count);
+#if SURNN_WARPED
     /* sines[n] and cosines[n] of angles[n], each within two roundings. */
     void (*turns)(double *sines, double *cosines, const double *angles, size_t n);
-    /* a[width] = bias[width] + waves[2 * count] times weights[2 * count][width]; width is a multiple
-     * of 8. */
-    void (*mix)(double *a, const double *waves, const double *weights, const double *bias,
-                size_t count, size_t width);
+#endif
+#if SURNN_CHUNK > 1
     /* The gates of a slice at BLOCK time steps, in float. Bit i of open[j]: gate i is open at time
      * step m + j - HALF_BLOCK. Bit i of unsure[j]: the sum is so close to 0 that its sign is not
      * certain. waves[2][count]: sin and cos of omega * m. rotations[count][2][HALF_BLOCK]: cos and sin
@@ -100,6 +103,7 @@ typedef struct kernels {
      * their difference: half of the work. */
     void (*look_ahead)(uint16_t *open, uint16_t *unsure, const struct slice *slice,
                        const float *rotations, const float *waves, size_t count, float t);
+#endif
 } kernels;
 
 extern const kernels surnn_kernels_scalar;

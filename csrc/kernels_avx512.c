@@ -1,5 +1,7 @@
 /* x86 with AVX-512 and its 8-bit products (VNNI). */
-#if defined(__GNUC__) && defined(__x86_64__)
+#include "config.h"
+
+#if defined(__GNUC__) && defined(__x86_64__) && !SURNN_SCALAR_ONLY
 #include <immintrin.h>
 #include "target.h"
 BEGIN_TARGET("avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")

@@ -3,11 +3,38 @@
 
 #include <math.h>
 
+#if defined(__ARM_FEATURE_DSP)
+#include <arm_acle.h>
+#endif
+#if defined(__GNUC__) && !defined(__clang__)
+#define UNROLL _Pragma("GCC unroll 16")
+#if SURNN_MICRO
+#pragma GCC optimize("O2") /* most instructions of a time step are here; -Os is good for the rest */
+#endif
+#else
+#define UNROLL
+#endif
+
+/* Sums that stay in registers: a0, a1, ... Compilers store those of an array at every step. */
+#define FOUR(f) f(0) f(1) f(2) f(3)
+#define EIGHT(f) FOUR(f) f(4) f(5) f(6) f(7)
+#define STORE(i) sum[i] = a##i;
+
 static void tile(float *sum, const float *w, const float *x, size_t n, int products, int lanes) {
     size_t width = (size_t)products * (size_t)lanes;
-    memset(sum, 0, width * sizeof *sum);
-    for (size_t j = 0; j < n; j++)
-        for (size_t u = 0; u < width; u++) sum[u] += w[j * width + u] * x[j];
+    for (size_t u = 0; u < width; u += 8, w += 8, sum += 8) {
+#define START(i) float a##i = 0.0f;
+#define ADD(i) a##i += row[i] * input;
+        const float *row = w;
+        EIGHT(START)
+        for (size_t j = 0; j < n; j++, row += width) {
+            const float input = x[j];
+            EIGHT(ADD)
+        }
+        EIGHT(STORE)
+#undef START
+#undef ADD
+    }
 }
 
 static void tiles(float *const *sum, const float *w, const float *const *x, size_t n, int products,
@@ -21,9 +48,14 @@ static void rows(float *sum, const float *const *units, const float *const *x, s
     for (int i = 0; i < count; i++) {
         const float *w = units[i];
         for (size_t done = 0; done < n; done += 16) {
+            const float *input = x[i] + done;
             size_t chunk = n - done < 16 ? n - done : 16;
-            for (int s = 0; s < products; s++, w += chunk)
-                for (size_t j = 0; j < chunk; j++) sum[s * PACKET + i] += w[j] * x[i][done + j];
+            for (int s = 0; s < products; s++, w += chunk) {
+                float total = sum[s * PACKET + i];
+                if (chunk == 16) UNROLL for (int j = 0; j < 16; j++) total += w[j] * input[j];
+                else for (size_t j = 0; j < chunk; j++) total += w[j] * input[j];
+                sum[s * PACKET + i] = total;
+            }
         }
     }
 }
@@ -34,25 +66,82 @@ static void columns(float *sum, const float *w, const uint32_t *j, const float *
         for (size_t u = 0; u < 16; u++) sum[u] += w[(size_t)j[i] * 16 + u] * x[i];
 }
 
+#if SURNN_INT8
+/* Products of four weights and four numbers of q are added to a sum. With the DSP instructions of ARM,
+ * four_of takes q as 0, 2 and 1, 3. */
+#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP && !defined(__aarch64__)
+typedef struct four {
+    int16x2_t even, odd;
+} four;
+
+static inline four four_of(const int16_t *q) {
+    uint32_t first, second;
+    four pairs;
+    memcpy(&first, q, 4);
+    memcpy(&second, q + 2, 4);
+    pairs.even = (int16x2_t)((first & 0xffff) | second << 16);
+    pairs.odd = (int16x2_t)(first >> 16 | (second & 0xffff0000));
+    return pairs;
+}
+
+static inline int32_t add_four(int32_t sum, const int8_t *w, four q) {
+    uint32_t bytes;
+    memcpy(&bytes, w, 4);
+    sum = __smlad(__sxtb16((int8x4_t)bytes), q.even, sum);
+    return __smlad(__sxtb16((int8x4_t)(bytes >> 8 | bytes << 24)), q.odd, sum);
+}
+#else
+typedef const int16_t *four;
+
+static inline four four_of(const int16_t *q) { return q; }
+
+static inline int32_t add_four(int32_t sum, const int8_t *w, four q) {
+    return sum + w[0] * q[0] + w[1] * q[1] + w[2] * q[2] + w[3] * q[3];
+}
+#endif
+
 static void tile8(int32_t *sum, const int8_t *w, quantised_vector x, const int32_t *row_sums,
                   size_t n, int products, int lanes) {
     size_t width = (size_t)products * (size_t)lanes;
     (void)row_sums;
-    memset(sum, 0, width * sizeof *sum);
-    for (size_t j = 0; j < n; j += 4)
-        for (size_t u = 0; u < width; u++, w += 4)
-            for (size_t i = 0; i < 4; i++) sum[u] += (int32_t)w[i] * x.q[j + i];
+    for (size_t u = 0; u < width; u += 4, w += 16, sum += 4) {
+#define START(i) int32_t a##i = 0;
+#define ADD(i) a##i = add_four(a##i, row + 4 * i, q);
+        const int8_t *row = w;
+        FOUR(START)
+        for (size_t j = 0; j < n; j += 4, row += 4 * width) {
+            four q = four_of(x.q + j);
+            FOUR(ADD)
+        }
+        FOUR(STORE)
+#undef START
+#undef ADD
+    }
+}
+
+static inline void row8(int32_t *sum, const int8_t *w, const int16_t *q, size_t n, const int products) {
+    int32_t a0 = 0, a1 = 0, a2 = 0, a3 = 0;
+    for (size_t j = 0; j < n; j += 64, w += 64 * (products - 1))
+        for (size_t k = 0; k < 64; k += 4, w += 4) {
+            four numbers = four_of(q + j + k);
+            a0 = add_four(a0, w, numbers);
+            if (products > 1) a1 = add_four(a1, w + 64, numbers);
+            if (products > 2) a2 = add_four(a2, w + 128, numbers);
+            if (products > 3) a3 = add_four(a3, w + 192, numbers);
+        }
+    sum[0] = a0;
+    if (products > 1) sum[PACKET] = a1;
+    if (products > 2) sum[2 * PACKET] = a2;
+    if (products > 3) sum[3 * PACKET] = a3;
 }
 
 static void rows8(int32_t *sum, const int8_t *const *units, const quantised_vector *x,
                   const int32_t *const *row_sums, size_t n, int products, int count) {
     (void)row_sums;
-    memset(sum, 0, (size_t)products * PACKET * sizeof *sum);
     for (int i = 0; i < count; i++) {
-        const int8_t *w = units[i];
-        for (size_t j = 0; j < n; j += 64)
-            for (int s = 0; s < products; s++, w += 64)
-                for (size_t k = 0; k < 64; k++) sum[s * PACKET + i] += (int32_t)w[k] * x[i].q[j + k];
+        if (products == 3) row8(sum + i, units[i], x[i].q, n, 3);
+        else if (products == 4) row8(sum + i, units[i], x[i].q, n, 4);
+        else row8(sum + i, units[i], x[i].q, n, 1);
     }
 }
 
@@ -82,30 +171,71 @@ static void dequantise(float *y, const int32_t *whole, const float *scales, floa
     for (size_t i = 0; i < n; i++) y[i] = (float)whole[i] * (scales[i] * scale);
 }
 
+#endif
+
 static void add(float *y, const float *a, const float *b, size_t n) {
     for (size_t i = 0; i < n; i++) y[i] = a[i] + b[i];
 }
 
-static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+/* exp, tanh and gelu are those of the vector kernels: the libraries of microcontrollers compute in double. */
+static float exp_of(float x) {
+    float shifted, k, r, y, power;
+    uint32_t bits;
+    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
+    shifted = x * 1.44269504f + 12582912.0f;
+    k = shifted - 12582912.0f;
+    r = x - k * 0.693359375f;
+    r = r - k * -2.12194440e-4f;
+    y = 1.9875691500e-4f;
+    y = y * r + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * (r * r) + r + 1.0f;
+    memcpy(&bits, &shifted, 4);
+    bits = (bits - 0x4b400000u + 127u) << 23;
+    memcpy(&power, &bits, 4);
+    return y * power;
+}
 
-static float gelu_of(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678f)); }
+static float tanh_of(float x) {
+    float size = fabsf(x), s = x * x, y = -5.70498872745e-3f;
+    if (!(size < 0.625f)) return copysignf(1.0f - 2.0f / (exp_of(size + size) + 1.0f), x);
+    y = y * s + 2.06390887954e-2f;
+    y = y * s + -5.37397155531e-2f;
+    y = y * s + 1.33314422036e-1f;
+    y = y * s + -3.33332819422e-1f;
+    return y * s * x + x;
+}
+
+static float sigmoid(float x) { return 1.0f / (1.0f + exp_of(-x)); }
+
+static float gelu_of(float x) {
+    float u = fabsf(x * 0.70710678f), t = 1.0f / (1.0f + 0.3275911f * u), y = 1.061405429f;
+    y = y * t + -1.453152027f;
+    y = y * t + 1.421413741f;
+    y = y * t + -0.284496736f;
+    y = y * t + 0.254829592f;
+    return 0.5f * x * (1.0f + copysignf(1.0f - y * t * exp_of(-u * u), x));
+}
 
 static void update_unit(const packet *p, int cell, float threshold, float beta, int i) {
     static const int products[CELL_COUNT] = {1, 1, 3, 4, 1, 1};
     float pre[MAX_PRODUCTS], *h = p->state[0] + i;
     for (int s = 0; s < products[cell]; s++) pre[s] = p->x[s][i] + p->h[s][i];
     if (cell == CELL_RNN_TANH) {
-        *h = tanhf(pre[0]);
+        *h = tanh_of(pre[0]);
     } else if (cell == CELL_RNN_RELU) {
         *h = pre[0] <= 0.0f ? 0.0f : pre[0]; /* NaN passes */
     } else if (cell == CELL_GRU) {
         float r = sigmoid(pre[0]), z = sigmoid(pre[1]);
-        float n = tanhf(p->x[2][i] + r * (p->h[2][i] + p->unit[0][i]));
+        float n = tanh_of(p->x[2][i] + r * (p->h[2][i] + p->unit[0][i]));
         *h = (1.0f - z) * n + z * *h;
     } else if (cell == CELL_LSTM) {
-        float c = sigmoid(pre[1]) * p->state[1][i] + sigmoid(pre[0]) * tanhf(pre[2]);
+        float c = sigmoid(pre[1]) * p->state[1][i] + sigmoid(pre[0]) * tanh_of(pre[2]);
         p->state[1][i] = c;
-        *h = sigmoid(pre[3]) * tanhf(c);
+        *h = sigmoid(pre[3]) * tanh_of(c);
     } else {
         int adapts = cell == CELL_ALIF;
         float alpha = p->unit[0][i], rho = adapts ? p->unit[1][i] : 0.0f;
@@ -141,7 +271,7 @@ static void glu(float *y, const float *value, const float *gate, size_t n, int k
 
 static float activated(float x, int kind) {
     if (kind == ACTIVATION_RELU) return x <= 0.0f ? 0.0f : x; /* NaN passes */
-    if (kind == ACTIVATION_TANH) return tanhf(x);
+    if (kind == ACTIVATION_TANH) return tanh_of(x);
     return kind == ACTIVATION_SILU ? x * sigmoid(x) : sigmoid(x);
 }
 
@@ -151,26 +281,37 @@ static void activate(float *y, const float *x, size_t n, int kind) {
 
 static void norm(float *y, const float *x, const float *w, const float *b, size_t n, float eps,
                  int rms) {
-    double mean = 0, square = 0;
+    float mean = 0.0f, square = 0.0f;
     for (size_t i = 0; i < n && !rms; i++) mean += x[i];
-    mean /= (double)n;
+    mean /= (float)n;
     for (size_t i = 0; i < n; i++) square += (x[i] - mean) * (x[i] - mean);
-    double scale = 1.0 / sqrt(square / (double)n + eps);
-    for (size_t i = 0; i < n; i++) y[i] = (float)((x[i] - mean) * scale) * w[i] + (b ? b[i] : 0.0f);
+    float scale = 1.0f / sqrtf(square / (float)n + eps);
+    for (size_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale * w[i] + (b ? b[i] : 0.0f);
 }
 
+static void sums(float *sum, const struct slice *slice, const float *waves, size_t count) {
+    for (int first = 0; first < SLICE; first += 8, sum += 8) {
+#define START(i) float a##i = slice->bias[first + i];
+#define ADD(i) a##i += by_sine[i] * sine + by_cosine[i] * cosine;
+        const float *by_sine = slice->weights[0][0] + first, *by_cosine = by_sine + SLICE;
+        EIGHT(START)
+        for (size_t k = 0; k < count; k++, by_sine += 2 * SLICE, by_cosine += 2 * SLICE) {
+            const float sine = waves[k], cosine = waves[count + k];
+            EIGHT(ADD)
+        }
+        EIGHT(STORE)
+#undef START
+#undef ADD
+    }
+}
+
+#if SURNN_WARPED
 static void turns(double *sines, double *cosines, const double *angles, size_t n) {
     for (size_t i = 0; i < n; i++) sines[i] = sin(angles[i]), cosines[i] = cos(angles[i]);
 }
+#endif
 
-static void mix(double *a, const double *waves, const double *weights, const double *bias,
-                size_t count, size_t width) {
-    for (size_t i = 0; i < width; i++) a[i] = 0.0;
-    for (size_t k = 0; k < 2 * count; k++)
-        for (size_t i = 0; i < width; i++) a[i] += weights[k * width + i] * waves[k];
-    for (size_t i = 0; i < width; i++) a[i] += bias[i];
-}
-
+#if SURNN_CHUNK > 1
 static void look_ahead(uint16_t *open, uint16_t *unsure, const struct slice *slice,
                        const float *rotations, const float *waves, size_t count, float t) {
     memset(open, 0, BLOCK * sizeof *open);
@@ -195,6 +336,20 @@ static void look_ahead(uint16_t *open, uint16_t *unsure, const struct slice *sli
     }
 }
 
-const kernels surnn_kernels_scalar = {"scalar", tile, tiles, rows, columns, tile8, rows8, quantise,
-                                      dequantise, add, cell, gelu, glu, activate, norm, turns, mix,
-                                      look_ahead};
+#endif
+
+const kernels surnn_kernels_scalar = {
+    "scalar", tile, tiles, rows, columns,
+#if SURNN_INT8
+    tile8, rows8, quantise, dequantise,
+#else
+    NULL, NULL, NULL, NULL,
+#endif
+    add, cell, gelu, glu, activate, norm, sums,
+#if SURNN_WARPED
+    turns,
+#endif
+#if SURNN_CHUNK > 1
+    look_ahead,
+#endif
+};

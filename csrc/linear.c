@@ -15,7 +15,7 @@ typedef struct group_input {
 static void multiply_tile(const surnn_model *m, const struct linear *linear, size_t tile,
                           const group_input *input, float *sum) {
     const uint8_t *w = linear->weights + tile * linear->tile_bytes;
-    if (linear->weight_type == WEIGHTS_FLOAT32) {
+    if (!is_int8(linear->weight_type)) {
         m->k->tile(sum, (const float *)(const void *)w, input->x, linear->inputs, 1, LINEAR_LANES);
         return;
     }
@@ -96,7 +96,7 @@ uint64_t surnn_run_linear(const surnn_model *m, surnn_stream *s, const operation
     uint8_t *high = (uint8_t *)(q + padded), *low = high + padded;
     group_input input = {vector_of(m, s, op->in), {q, high, low}, 0.0f};
     for (size_t g = 0; g < linear->groups; g++, input.x += linear->inputs, y += outputs) {
-        if (linear->weight_type == WEIGHTS_INT8)
+        if (is_int8(linear->weight_type))
             input.scale = m->k->quantise(input.x, linear->inputs, padded, q, high, low);
         for (size_t tile = 0; tile < linear->tiles; tile++) {
             size_t first = tile * LINEAR_LANES;
@@ -137,7 +137,7 @@ static void multiply_group(const surnn_model *m, surnn_stream *const *streams, i
 void surnn_run_linear_together(const surnn_model *m, surnn_stream *const *streams, int count,
                                const operation *op) {
     const struct linear *linear = &op->as.linear;
-    int alone = linear->incremental || linear->weight_type == WEIGHTS_INT8;
+    int alone = linear->incremental || is_int8(linear->weight_type);
     for (int i = 0; i < count; i++)
         streams[i]->macs_done += alone ? surnn_run_linear(m, streams[i], op) : op->macs;
     for (size_t group = 0; !alone && group < linear->groups; group++)

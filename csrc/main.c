@@ -8,8 +8,7 @@
 #include <string.h>
 
 #ifdef SURNN_EMBEDDED
-extern const unsigned char surnn_model_bytes[];
-extern const size_t surnn_model_size;
+#include "surnn_model.h"
 #define MODEL_ARGUMENT ""
 #else
 #define MODEL_ARGUMENT " MODEL"

@@ -1,7 +1,6 @@
 /* Decoding of models. */
 #include "read.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 const char *surnn_message(surnn_status status) {
@@ -29,27 +28,6 @@ const char *surnn_message(surnn_status status) {
     return "unknown status";
 }
 
-/* CRC-32 as in zlib and PNG, eight bytes at a time. */
-static uint32_t crc32(const uint8_t *p, size_t n) {
-    uint32_t table[8][256], crc = 0xffffffffu;
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t c = i;
-        for (int bit = 0; bit < 8; bit++) c = (c >> 1) ^ (c & 1 ? 0xedb88320u : 0);
-        table[0][i] = c;
-    }
-    for (int j = 1; j < 8; j++)
-        for (int i = 0; i < 256; i++)
-            table[j][i] = (table[j - 1][i] >> 8) ^ table[0][table[j - 1][i] & 255];
-    for (; n >= 8; n -= 8, p += 8) {
-        uint32_t a = u32_at(p) ^ crc, b = u32_at(p + 4);
-        crc = table[7][a & 255] ^ table[6][a >> 8 & 255] ^ table[5][a >> 16 & 255] ^
-              table[4][a >> 24] ^ table[3][b & 255] ^ table[2][b >> 8 & 255] ^
-              table[1][b >> 16 & 255] ^ table[0][b >> 24];
-    }
-    for (; n; n--, p++) crc = (crc >> 8) ^ table[0][(crc ^ *p) & 255];
-    return ~crc;
-}
-
 /* ---------------------------------------------------------------- decoding */
 
 static surnn_status check_header(const uint8_t *bytes, size_t size) {
@@ -59,7 +37,7 @@ static surnn_status check_header(const uint8_t *bytes, size_t size) {
     if (size < 12) return SURNN_TRUNCATED;
     if (u32_at(bytes + 8) != FORMAT_VERSION) return SURNN_VERSION;
     if (size < HEADER_SIZE || u64_at(bytes + 16) != size) return SURNN_TRUNCATED;
-    if (u32_at(bytes + 12) != crc32(bytes + 16, size - 16)) return SURNN_CHECKSUM;
+    if (u32_at(bytes + 12) != surnn_crc32(bytes + 16, size - 16)) return SURNN_CHECKSUM;
     if (u32_at(bytes + 24) > MAX_OPERATIONS || u32_at(bytes + 28) > MAX_OPERATIONS ||
         u32_at(bytes + 32) > MAX_OPERATIONS || !u32_at(bytes + 28))
         return SURNN_FORMAT;
@@ -126,6 +104,7 @@ static surnn_status read_model(surnn_model *m, uint64_t max_memory) {
     reserve(&m->scratch, times(CHUNK - 1, m->frame_size)); /* the later frames */
     m->own_workspace = m->shared_workspace = m->scratch;
     reserve(&m->own_workspace, m->scratch_size);
+    if (!m->own_workspace) m->own_workspace = ALIGNMENT; /* a stream without one is smaller */
     reserve(&m->shared_workspace, larger(m->scratch_size, m->shared_scratch_size));
     reserve(&m->shared_workspace, WORKSPACE_HEAD);
     return plus(m->state_size, larger(m->own_workspace, m->shared_workspace)) > max_memory
@@ -176,6 +155,7 @@ surnn_status surnn_place(void *memory, size_t *room, const void *bytes, size_t s
     return place(memory, room, bytes, size, 0, model);
 }
 
+#if !SURNN_NO_MALLOC
 surnn_status surnn_open_with(const void *bytes, size_t size, const surnn_options *options,
                              surnn_model **model) {
     uint64_t max_memory = options ? options->max_memory : 0;
@@ -196,6 +176,7 @@ surnn_status surnn_open_with(const void *bytes, size_t size, const surnn_options
 surnn_status surnn_open(const void *bytes, size_t size, surnn_model **model) {
     return surnn_open_with(bytes, size, NULL, model);
 }
+#endif
 
 void surnn_describe(const surnn_model *m, surnn_info *info) {
     info->takes_tokens = m->takes_tokens;

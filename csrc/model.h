@@ -2,11 +2,12 @@
 #ifndef SURNN_MODEL_H
 #define SURNN_MODEL_H
 
+#include "config.h"
 #include "operations.h"
 #include "surnn.h"
 
 enum { FORMAT_VERSION = 1, HEADER_SIZE = 64, RECORD_SIZE = 128, ALIGNMENT = 64 };
-enum { CHUNK = 16 }; /* frames that pass through the model together, operation by operation */
+enum { CHUNK = SURNN_CHUNK }; /* frames that pass through the model together, operation by operation */
 enum { MAX_OPERATIONS = 1 << 14, MAX_LENGTH = 1 << 24, MAX_INT8_INPUTS = 1 << 16 };
 enum { TOGETHER = 32 }; /* streams that pass through the model together */
 /* Memory of a stream and its workspace, unless the caller sets another limit. */
@@ -132,6 +133,9 @@ void surnn_run_operation(const surnn_model *m, surnn_stream *s, uint32_t index);
 /* mask: the gates of time step t. */
 void surnn_run_rhythm(const surnn_model *m, surnn_stream *s, const operation *op, uint64_t *mask,
                       int64_t t);
+void surnn_compute_warped_row(const surnn_model *m, surnn_stream *s, const operation *op, uint64_t *row,
+                              int64_t t);
+uint64_t surnn_rhythm_state_size(const operation *op);
 /* y[m]: the sums of time step t. */
 void surnn_run_sinusoids(const surnn_model *m, surnn_stream *s, const operation *op, float *y,
                          int64_t t);

@@ -14,6 +14,7 @@ static void affine(const struct affine *affine, float *y, const float *x, size_t
     for (size_t i = 0; i < n; i++) y[i] = x[i] * affine->scale[i] + affine->shift[i];
 }
 
+#if SURNN_MEAN
 /* Running mean. State: double [n] sums, uint64 number of time steps. The sums are in double because a
  * stream may be endless. */
 static void mean(surnn_stream *s, const operation *op, float *y, const float *x) {
@@ -25,6 +26,7 @@ static void mean(surnn_stream *s, const operation *op, float *y, const float *x)
         y[i] = (float)(sums[i] * weight);
     }
 }
+#endif
 
 /* State: float [n], the output of the time step before. */
 static void leak(surnn_stream *s, const operation *op, float *y, const float *x) {
@@ -108,7 +110,9 @@ static void run_vector(const surnn_model *m, surnn_stream *s, const operation *o
     case OP_GELU: m->k->gelu(y, x, op->n); break;
     case OP_GLU: m->k->glu(y, x, x + op->m, op->m, (int)op->as.glu.activation); break;
     case OP_ADD: m->k->add(y, x, vector_of(m, s, op->in2), op->m); break;
+#if SURNN_MEAN
     case OP_MEAN: mean(s, op, y, x); break;
+#endif
     case OP_LEAK: leak(s, op, y, x); break;
     case OP_CLEAN: clean(y, x, op->n); break;
     case OP_CONVOLVE:

@@ -13,7 +13,8 @@ enum {
     GATE_PERIODIC, GATE_RHYTHM, GATE_HASH, GATE_ABOVE, GATE_LEVEL, OP_RECURRENT,
     OP_CONVOLVE, GATE_CYCLES, OP_ACTIVATE, OP_MULTIPLY, OP_PART, OP_WINDOW, OP_SINUSOIDS
 };
-enum { WEIGHTS_FLOAT32, WEIGHTS_INT8 };
+enum { WEIGHTS_FLOAT32, WEIGHTS_INT8, MOST_WEIGHTS = SURNN_INT8 ? WEIGHTS_INT8 : WEIGHTS_FLOAT32 };
+static inline int is_int8(uint32_t weight_type) { return SURNN_INT8 && weight_type == WEIGHTS_INT8; }
 enum { LINEAR_LANES = 16 }; /* outputs in a tile of a linear map */
 
 static inline int is_gate(uint32_t kind) {
@@ -105,13 +106,13 @@ struct rhythm {
     const double *bias;      /* [width] */
     const uint64_t *rows;    /* [stored_steps][words] */
     const float *rotations;  /* [K][2][HALF_BLOCK]: cos and sin of omega * j; or NULL */
-    const float *slices;     /* struct slice [ceil(gates / SLICE)]; or NULL: only in double */
+    const float *slices;     /* struct slice [ceil(gates / SLICE)]; or NULL: only in integers */
     const double *edges;     /* warped: [1 or gates][bins + 1] */
     const double *amplitudes, *phases; /* with a clock per gate: [gates][K] each */
 };
 
 struct hash {
-    double rate;
+    uint64_t open_below; /* rate * 2^53, rounded up */
     uint64_t seed;
 };
 
@@ -134,7 +135,7 @@ typedef struct tile_place {
 typedef struct recurrent_state {
     uint64_t other_components; /* float [components - 1][units]; component 0 is the output vector */
     uint64_t input_sums;       /* float [tiles][S][lanes]: bias and input product of each unit */
-    uint64_t input_versions;   /* uint64 [tiles]: version of the input that input_sums belong to */
+    uint64_t current;          /* uint64 version of the input; uint64 [tiles / 64]: see layer_step */
 } recurrent_state;
 
 /* A layer's scratch memory, as offsets from surnn_model.scratch. */

@@ -10,7 +10,7 @@ const void *surnn_array(const surnn_model *m, uint64_t offset, uint64_t count, u
 
 uint64_t surnn_tile_bytes(uint32_t lanes, uint32_t products, uint32_t weight_type, uint32_t inputs) {
     uint64_t width = (uint64_t)lanes * products;
-    if (weight_type == WEIGHTS_FLOAT32) return inputs * width * 4;
+    if (!is_int8(weight_type)) return inputs * width * 4;
     return round_up(inputs, lanes == 1 ? 64 : 4) * width;
 }
 
@@ -22,7 +22,7 @@ static int read_embed(const surnn_model *m, operation *op, const record *r) {
 static int read_linear(const surnn_model *m, operation *op, const record *r) {
     struct linear *linear = &op->as.linear;
     uint32_t groups = r->number[0], weight_type = r->number[1], incremental = r->number[2];
-    if (!groups || op->n % groups || op->m % groups || weight_type > WEIGHTS_INT8) return 0;
+    if (!groups || op->n % groups || op->m % groups || weight_type > MOST_WEIGHTS) return 0;
     if (incremental && (incremental > 1 || groups != 1 || weight_type != WEIGHTS_FLOAT32)) return 0;
     uint32_t inputs = op->n / groups, outputs = op->m / groups;
     uint32_t tiles = (outputs + LINEAR_LANES - 1) / LINEAR_LANES;
@@ -33,7 +33,7 @@ static int read_linear(const surnn_model *m, operation *op, const record *r) {
     linear->weights = surnn_array(m, r->array[0], times(all_tiles, linear->tile_bytes), 1);
     if (!linear->weights) return 0;
     if (r->array[1] && !(linear->bias = surnn_array(m, r->array[1], op->m, 4))) return 0;
-    if (weight_type == WEIGHTS_INT8) {
+    if (is_int8(weight_type)) {
         if (inputs > MAX_INT8_INPUTS) return 0;
         linear->scales = surnn_array(m, r->array[2], times(all_tiles, LINEAR_LANES), 4);
         linear->row_sums = surnn_array(m, r->array[3], times(all_tiles, LINEAR_LANES), 4);
@@ -70,7 +70,7 @@ static int read_glu(operation *op, const record *r) {
 
 static int read_mean(operation *op) {
     op->state_size = round_up((uint64_t)op->n * 8 + 8, ALIGNMENT);
-    return op->n == op->m;
+    return SURNN_MEAN && op->n == op->m;
 }
 
 static int read_leak(const surnn_model *m, operation *op, const record *r) {
@@ -93,7 +93,7 @@ static int read_activate(operation *op, const record *r) {
     struct activate *activate = &op->as.activate;
     activate->function = r->number[0];
     activate->a = float_of(r->number[1]), activate->b = float_of(r->number[2]);
-    return op->n == op->m && activate->function < ACTIVATION_COUNT;
+    return op->n == op->m && activate->function < (SURNN_ACTIVATIONS ? ACTIVATION_COUNT : ACTIVATION_SILU + 1);
 }
 
 static int read_part(operation *op, const record *r) {

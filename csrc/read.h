@@ -42,6 +42,9 @@ typedef struct record {
 /* The array of `count` elements at an offset of the file; NULL if it is not inside the file. */
 const void *surnn_array(const surnn_model *m, uint64_t offset, uint64_t count, uint64_t element_size);
 
+/* Checksum of a file. */
+uint32_t surnn_crc32(const uint8_t *p, size_t n);
+
 /* Bytes of the weights of a tile with `inputs` inputs. */
 uint64_t surnn_tile_bytes(uint32_t lanes, uint32_t products, uint32_t weight_type, uint32_t inputs);
 

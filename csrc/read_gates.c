@@ -1,4 +1,5 @@
 /* Decoding of the operations that open and close gates. */
+#include "phase.h"
 #include "read.h"
 
 static int read_periodic(const surnn_model *m, operation *op, const record *r) {
@@ -17,8 +18,7 @@ static int read_sums(const surnn_model *m, operation *op, const record *r, uint3
     rhythm->frequencies = frequencies, rhythm->width = (size_t)width;
     rhythm->omega = surnn_array(m, r->array[0], frequencies, 8);
     rhythm->bias = surnn_array(m, r->array[2], width, 8);
-    /* angles, waves, a row of sums, waves in float */
-    op->scratch_size = (uint64_t)frequencies * (3 * 8 + 2 * 4) + width * 8;
+    op->scratch_size = (uint64_t)frequencies * 2 * 4; /* waves */
     return rhythm->omega && rhythm->bias;
 }
 
@@ -28,9 +28,24 @@ static int read_plain_weights(const surnn_model *m, struct rhythm *rhythm, const
     return rhythm->weights != NULL;
 }
 
+/* The sums in float, if the file has them. */
+static int read_slices(const surnn_model *m, struct rhythm *rhythm, const record *r, uint32_t gates) {
+    uint64_t slices = ((uint64_t)gates + SLICE - 1) / SLICE, frequencies = rhythm->frequencies;
+    uint64_t slice_size = plus(sizeof(struct slice), times(frequencies, 2 * SLICE * 4));
+    uint64_t rotation_size = times(frequencies, 2 * HALF_BLOCK * 4);
+    uint64_t size = plus(rotation_size, times(slices, slice_size));
+    if (!r->array[7]) return 1;
+    rhythm->rotations = surnn_array(m, r->array[7], size, 1);
+    if (!rhythm->rotations) return 0;
+    rhythm->slices = rhythm->rotations + (size_t)frequencies * 2 * HALF_BLOCK;
+    return 1;
+}
+
 int surnn_read_sinusoids(const surnn_model *m, operation *op, const record *r) {
+    struct rhythm *rhythm = &op->as.rhythm;
     op->macs = times(times(2, r->number[2]), op->m);
-    return read_sums(m, op, r, op->m) && read_plain_weights(m, &op->as.rhythm, r);
+    return read_sums(m, op, r, op->m) && read_plain_weights(m, rhythm, r) &&
+           read_slices(m, rhythm, r, op->m);
 }
 
 static int read_rhythm(const surnn_model *m, operation *op, const record *r) {
@@ -58,23 +73,22 @@ static int read_rhythm(const surnn_model *m, operation *op, const record *r) {
         uint64_t clocks = rhythm->clock_per_gate ? gates : 1;
         rhythm->edges = surnn_array(m, r->array[5], times(clocks, (uint64_t)bins + 1), 8);
         if (!rhythm->edges) return 0;
-    } else if (r->array[7]) {
-        uint64_t slices = ((uint64_t)gates + SLICE - 1) / SLICE;
-        uint64_t slice_size = plus(sizeof(struct slice), times(frequencies, 2 * SLICE * 4));
-        uint64_t rotation_size = times(frequencies, 2 * HALF_BLOCK * 4);
-        uint64_t size = plus(rotation_size, times(slices, slice_size));
-        rhythm->rotations = surnn_array(m, r->array[7], size, 1);
-        if (!rhythm->rotations) return 0;
-        rhythm->slices = rhythm->rotations + (size_t)frequencies * 2 * HALF_BLOCK;
+        op->scratch_size = (uint64_t)frequencies * 3 * 8; /* see warped.c */
+        return SURNN_WARPED;
     }
-    op->state_size = round_up(24 + 2 * (uint64_t)BLOCK * words_of(gates) * 8, ALIGNMENT);
-    return 1;
+    op->state_size = surnn_rhythm_state_size(op);
+    return read_slices(m, rhythm, r, gates);
 }
 
 static int read_hash(const surnn_model *m, operation *op, const record *r) {
     const uint8_t *rate_and_seed = surnn_array(m, r->array[0], 2, 8);
     if (!rate_and_seed) return 0;
-    memcpy(&op->as.hash.rate, rate_and_seed, 8);
+    const surnn_scaled rate = scaled_of(u64_at(rate_and_seed));
+    int shift = -rate.exponent - 53; /* 0 for a rate of 1/2 to 1 */
+    if (rate.whole <= 0) op->as.hash.open_below = 0;
+    else if (shift < 0) op->as.hash.open_below = (uint64_t)1 << 53;
+    else if (shift > 53) op->as.hash.open_below = 1;
+    else op->as.hash.open_below = ((uint64_t)rate.whole + ((uint64_t)1 << shift) - 1) >> shift;
     op->as.hash.seed = u64_at(rate_and_seed + 8);
     return 1;
 }

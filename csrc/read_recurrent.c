@@ -42,8 +42,8 @@ static void lay_out_state(operation *op) {
     end += round_up(others, ALIGNMENT);
     layer->state.input_sums = end;
     end += round_up((uint64_t)layer->tiles * layer->width * 4, ALIGNMENT);
-    layer->state.input_versions = end;
-    end += round_up((uint64_t)layer->tiles * 8, ALIGNMENT);
+    layer->state.current = end;
+    end += round_up(8 + ((uint64_t)layer->tiles + 63) / 64 * 8, ALIGNMENT);
     op->state_size = end;
 }
 
@@ -55,7 +55,7 @@ static void lay_out_scratch(operation *op) {
     end += round_up(tiles * layer->lanes, PACKET) * layer->products * 4;
     scratch->open = end;
     end = round_up(end + (tiles + PACKET) * 4, ALIGNMENT);
-    if (layer->weight_type == WEIGHTS_INT8) {
+    if (is_int8(layer->weight_type)) {
         uint64_t length = round_up(op->n, 64) + heads * round_up(layer->head_size, 64);
         scratch->head_scales = end;
         scratch->head_ready = end + heads * 4;
@@ -81,10 +81,10 @@ static int read_shape(const surnn_model *m, operation *op, const record *r) {
     uint32_t cell = r->number[0], units = r->number[1], heads = r->number[2], lanes = r->number[3];
     uint32_t weight_type = r->number[4], tiles = r->number[5], adapts = r->number[6];
     if (cell >= CELL_COUNT || !units || units != op->m || !heads || units % heads) return 0;
-    if (op->in2 >= m->gate_set_count || weight_type > WEIGHTS_INT8) return 0;
+    if (op->in2 >= m->gate_set_count || weight_type > MOST_WEIGHTS) return 0;
     if (adapts && cell != CELL_ALIF) return 0;
     if ((lanes != 1 && lanes != 8 && lanes != 16) || !tiles || tiles > units) return 0;
-    if (weight_type == WEIGHTS_INT8 && (op->n > MAX_INT8_INPUTS || units > MAX_INT8_INPUTS)) return 0;
+    if (is_int8(weight_type) && (op->n > MAX_INT8_INPUTS || units > MAX_INT8_INPUTS)) return 0;
     op->gates = m->gate_sets[op->in2].size;
     if (!op->gates) return 0; /* no operation before this one writes them */
     const struct cell_shape shape = cell_shapes[cell];
@@ -111,7 +111,7 @@ static int read_arrays(const surnn_model *m, operation *op, const record *r) {
     layer->places = surnn_array(m, r->array[2], tiles, sizeof(tile_place));
     layer->first_tile = surnn_array(m, r->array[3], (uint64_t)op->gates + 1, 4);
     if (!layer->weights || !layer->biases || !layer->places || !layer->first_tile) return 0;
-    if (layer->weight_type == WEIGHTS_INT8) {
+    if (is_int8(layer->weight_type)) {
         layer->scales = surnn_array(m, r->array[4], times(tiles, 2 * layer->width), 4);
         layer->row_sums = surnn_array(m, r->array[5], times(tiles, 2 * layer->width), 4);
         if (!layer->scales || !layer->row_sums) return 0;

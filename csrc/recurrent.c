@@ -10,15 +10,18 @@ void surnn_begin_layer(layer_step *st, const surnn_model *m, surnn_stream *s, co
     st->x = vector_of(m, s, op->in), st->h = vector_of(m, s, op->out);
     st->other_components = (float *)(void *)(state + layer->state.other_components);
     st->input_sums = (float *)(void *)(state + layer->state.input_sums);
-    st->input_versions = (uint64_t *)(void *)(state + layer->state.input_versions);
     st->input_version = versions_at(m, s, s->frame)[op->in];
+    uint64_t *version = (uint64_t *)(void *)(state + layer->state.current);
+    st->current = version + 1;
+    if (*version != st->input_version) memset(st->current, 0, (layer->tiles + 63) / 64 * 8);
+    *version = st->input_version;
     st->recurrent_sums = (float *)(void *)(scratch + layer->scratch.recurrent_sums);
     st->open = (uint32_t *)(void *)(scratch + layer->scratch.open);
     if (layer->projects_chunks && s->frames > 1) {
         st->open_frames = (uint32_t *)(void *)(scratch + layer->scratch.open_frames);
         st->projections = (float *)(void *)(scratch + layer->scratch.projections);
     }
-    if (layer->weight_type == WEIGHTS_FLOAT32) return;
+    if (!is_int8(layer->weight_type)) return;
     size_t x_length = round_up(op->n, 64);
     st->head_scales = (float *)(void *)(scratch + layer->scratch.head_scales);
     st->head_ready = (uint32_t *)(void *)(scratch + layer->scratch.head_ready);
@@ -102,7 +105,7 @@ static void find_open_frames(layer_step *st, uint32_t frames) {
 
 /* Lists the frames at which a tile is open and its input differs from the one it used last. */
 static int frames_to_project(layer_step *st, size_t tile, uint32_t open_frames, uint32_t *frames) {
-    uint64_t last = st->input_versions[tile];
+    uint64_t last = st->current[tile / 64] >> (tile % 64) & 1 ? st->input_version : 0;
     int count = 0;
     for (uint32_t bits = open_frames; bits; bits &= bits - 1) {
         uint32_t j = lowest_bit(bits);

@@ -25,7 +25,7 @@ typedef struct layer_step {
     /* Bias and input product of each unit, reused while the input is the same.
      * Tiles: [tiles][S][lanes]; single units: [S][units]. */
     float *input_sums;
-    uint64_t *input_versions; /* [tiles]: version of the input that input_sums belong to */
+    uint64_t *current;        /* bit i: tile i's part of input_sums belongs to the present input */
     uint64_t input_version;   /* of x */
     /* Recurrent products. Tiles: [open][S][lanes]; single units: [packets][S][PACKET]. */
     float *recurrent_sums;
@@ -125,6 +125,13 @@ static inline unsigned lowest_bit(uint64_t bits) {
     for (; !(bits & 1); bits >>= 1) n++;
     return n;
 #endif
+}
+
+/* Whether a tile's part of input_sums belongs to the present input; from now on it does. */
+static inline int make_current(layer_step *st, size_t tile) {
+    uint64_t bit = (uint64_t)1 << (tile % 64), before = st->current[tile / 64];
+    st->current[tile / 64] = before | bit;
+    return (before & bit) != 0;
 }
 
 /* Apply the cell to the units of a packet. */

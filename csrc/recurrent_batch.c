@@ -41,8 +41,7 @@ static void project_tile(batch *b, size_t tile, uint32_t streams) {
     int count = 0;
     for (; streams; streams &= streams - 1) {
         layer_step *st = &b->st[lowest_bit(streams)];
-        if (st->input_versions[tile] == st->input_version) continue;
-        st->input_versions[tile] = st->input_version;
+        if (make_current(st, tile)) continue;
         stale[count] = st, x[count] = st->x, sum[count] = st->input_sums + tile * layer->width;
         count++;
     }
@@ -78,11 +77,10 @@ static void multiply_int8_tile(batch *b, size_t tile, uint32_t streams) {
     for (; streams; streams &= streams - 1) {
         unsigned i = lowest_bit(streams);
         layer_step *st = &b->st[i];
-        if (st->input_versions[tile] != st->input_version) {
+        if (!make_current(st, tile)) {
             float *sum = st->input_sums + tile * layer->width;
             surnn_multiply_tile(st, sum, tile, INPUT_PART);
             surnn_add_biases(st, sum, tile);
-            st->input_versions[tile] = st->input_version;
         }
         surnn_multiply_tile(st, st->recurrent_sums + b->open[i] * layer->width, tile, RECURRENT_PART);
         st->open[b->open[i]++] = (uint32_t)tile;
@@ -95,7 +93,7 @@ static void multiply_tiles(batch *b, const operation *op) {
         uint32_t streams = b->open_streams[gate];
         if (!streams) continue;
         for (uint32_t tile = layer->first_tile[gate]; tile < layer->first_tile[gate + 1]; tile++) {
-            if (layer->weight_type == WEIGHTS_INT8) {
+            if (is_int8(layer->weight_type)) {
                 multiply_int8_tile(b, tile, streams);
             } else {
                 project_tile(b, tile, streams);
@@ -112,7 +110,7 @@ static void flush(unit_list *list) {
     if (!list->count) return;
     const layer_step *first = list->st[0];
     size_t products = first->layer->products, n = input_count(first, list->part);
-    if (first->layer->weight_type == WEIGHTS_INT8)
+    if (is_int8(first->layer->weight_type))
         surnn_multiply_int8(list->st, sum, list->unit, list->count, list->part);
     else first->m->k->rows(sum, list->w, list->x, n, (int)products, list->count);
     for (int i = 0; i < list->count; i++) {
@@ -156,8 +154,7 @@ static void multiply_unit(batch *b, uint32_t unit, uint32_t streams, unit_list *
         layer_step *st = &b->st[i];
         append(states, st, unit, u, st->h + state, recurrent_sum(st, b->open[i]));
         st->open[b->open[i]++] = unit;
-        if (st->input_versions[unit] == st->input_version) continue;
-        st->input_versions[unit] = st->input_version;
+        if (make_current(st, unit)) continue;
         append(inputs, st, unit, w, st->x, st->input_sums + unit);
         b->projected[i]++;
     }

@@ -8,7 +8,7 @@ void surnn_multiply_tile(layer_step *st, float *sum, size_t tile, int part) {
     const uint8_t *w = tile_weights(st, tile, part);
     int products = (int)layer->products, lanes = (int)layer->lanes;
     count_macs(st, layer->places[tile].count, n);
-    if (layer->weight_type == WEIGHTS_FLOAT32) {
+    if (!is_int8(layer->weight_type)) {
         const float *x = input_of(st, part, head);
         st->m->k->tile(sum, (const float *)(const void *)w, x, n, products, lanes);
         return;
@@ -32,7 +32,7 @@ void surnn_add_biases(layer_step *st, const float *products, size_t tile) {
 static void update_input_sums(layer_step *st, size_t tile) {
     const struct recurrent *layer = st->layer;
     float *sum = st->input_sums + tile * layer->width;
-    if (st->input_versions[tile] == st->input_version) return;
+    if (make_current(st, tile)) return;
     if (st->projections) {
         size_t index = (st->s->frame * layer->tiles + tile) * layer->width;
         surnn_add_biases(st, st->projections + index, tile);
@@ -40,7 +40,6 @@ static void update_input_sums(layer_step *st, size_t tile) {
         surnn_multiply_tile(st, sum, tile, INPUT_PART);
         surnn_add_biases(st, sum, tile);
     }
-    st->input_versions[tile] = st->input_version;
 }
 
 /* Odd frames of a chunk go backwards: the weights that were read last are still in the cache. */

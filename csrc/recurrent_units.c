@@ -33,7 +33,7 @@ static void multiply(layer_step *st, float *sum, const uint32_t *units, int coun
     size_t n = input_count(st, part);
     int one_head = layer->heads == 1;
     count_macs(st, (size_t)count, n);
-    if (layer->weight_type == WEIGHTS_INT8) {
+    if (is_int8(layer->weight_type)) {
         layer_step *steps[PACKET];
         for (int i = 0; i < count; i++) steps[i] = st;
         surnn_multiply_int8(steps, sum, units, count, part);
@@ -57,8 +57,7 @@ static void update_input_sums(layer_step *st, const uint32_t *units, int count) 
     int stale_count = 0;
     for (int i = 0; i < count; i++) {
         stale[stale_count] = units[i];
-        stale_count += st->input_versions[units[i]] != st->input_version;
-        st->input_versions[units[i]] = st->input_version;
+        stale_count += !make_current(st, units[i]);
     }
     if (!stale_count) return;
     multiply(st, sum, stale, stale_count, INPUT_PART);

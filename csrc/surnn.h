@@ -96,7 +96,7 @@ typedef struct surnn_info {
     uint64_t workspace_size; /* bytes of a workspace that streams share */
     uint64_t saved_size;     /* bytes of a saved stream */
     uint64_t macs_per_step;  /* multiply-accumulates per time step with all gates open */
-    const char *simd;        /* "avx512", "avx2", "neon", "generic" or "scalar" */
+    const char *simd;        /* "avx512", "avx2", "dotprod", "neon", "generic" or "scalar" */
 } surnn_info;
 
 typedef struct surnn_layer_info {

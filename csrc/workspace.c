@@ -62,12 +62,14 @@ static surnn_status place_stream(const surnn_model *model, void *memory, size_t 
     return SURNN_OK;
 }
 
+#if !SURNN_NO_MALLOC
 static surnn_status new_stream(const surnn_model *model, uint64_t size, surnn_stream **stream) {
     *stream = NULL;
     void *memory = surnn_allocate((size_t)size);
     if (!memory) return SURNN_MEMORY;
     return place_stream(model, memory, (size_t)size, size, stream);
 }
+#endif
 
 surnn_status surnn_stream_place(const surnn_model *model, void *memory, size_t room,
                                 surnn_stream **stream) {
@@ -75,22 +77,26 @@ surnn_status surnn_stream_place(const surnn_model *model, void *memory, size_t r
     return place_stream(model, memory, room, size, stream);
 }
 
+#if !SURNN_NO_MALLOC
 surnn_status surnn_stream_new(const surnn_model *model, surnn_stream **stream) {
     if (!model || !stream) return SURNN_ARGUMENT;
     return new_stream(model, size_with_workspace(model), stream);
 }
+#endif
 
 surnn_status surnn_state_place(const surnn_model *model, void *memory, size_t room,
                                surnn_stream **stream) {
     return place_stream(model, memory, room, model ? model->state_size : 0, stream);
 }
 
+#if !SURNN_NO_MALLOC
 surnn_status surnn_state_new(const surnn_model *model, surnn_stream **stream) {
     if (!model || !stream) return SURNN_ARGUMENT;
     return new_stream(model, model->state_size, stream);
 }
 
 void surnn_stream_free(surnn_stream *stream) { surnn_release(stream); }
+#endif
 
 /* ---------------------------------------------------------------- workspaces */
 
@@ -116,6 +122,7 @@ surnn_status surnn_workspace_place(const surnn_model *model, void *memory, size_
     return SURNN_OK;
 }
 
+#if !SURNN_NO_MALLOC
 surnn_status surnn_workspace_new(const surnn_model *model, surnn_workspace **workspace) {
     if (!model || !workspace) return SURNN_ARGUMENT;
     *workspace = NULL;
@@ -125,3 +132,4 @@ surnn_status surnn_workspace_new(const surnn_model *model, surnn_workspace **wor
 }
 
 void surnn_workspace_free(surnn_workspace *workspace) { surnn_release(workspace); }
+#endif

@@ -127,9 +127,9 @@ print(f"{work:.1%} of all updates, {1e6 * seconds / steps:.2f} µs a sample on t
 
 # %%
 sh("surnn export run --to c --out c_code")
-sh("cc -O2 -o c_code/ecg c_code/*.c -lm")
+sh("make -C c_code")
 np.savetxt(folder / "frames.txt", frames[:1000], fmt="%.6f")
-sh("c_code/ecg < frames.txt | head -n 2")
+sh("c_code/model < frames.txt | head -n 2")
 
 # %% [markdown]
 # This model is small and was trained for minutes. The [results](../results.md) have one that was

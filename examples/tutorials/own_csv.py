@@ -117,9 +117,9 @@ print("answer:", trained.task.classes[scores.argmax()])
 
 # %%
 sh("surnn export run --to c --out c_code")
-sh("cc -O2 -o c_code/motors c_code/*.c -lm")
+sh("make -C c_code")
 np.savetxt(folder / "fresh.txt", fresh, fmt="%.6f")
-sh("c_code/motors < fresh.txt | tail -n 1")
+sh("c_code/model < fresh.txt | tail -n 1")
 
 # %% [markdown]
 # These are the scores of the whole recording. They equal those of Python up to rounding:

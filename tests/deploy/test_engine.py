@@ -244,7 +244,7 @@ def test_saved_streams_continue_exactly(gate, tmp_path):
 
 def test_the_size_of_a_stream_is_constant(tmp_path):
     stream = export_stream(surnn.SuGRU(1, 8, gate="rhythm"), tmp_path)
-    assert len(stream.save()) == stream.engine.saved_size == stream.engine.stream_size < 1000
+    assert len(stream.save()) == stream.engine.saved_size == stream.engine.stream_size < 1500
     stream.run(np.zeros((100_000, 1)))
     assert len(stream.save()) == stream.engine.saved_size
 

@@ -227,8 +227,9 @@ def test_a_c_folder_builds_and_agrees(tmp_path):
     x = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
     folder = to_c_folder(model, tmp_path / "c")
     program = tmp_path / "program"
-    sources = sorted(str(source) for source in folder.glob("*.c"))
-    subprocess.run(["cc", *STRICT, *sources, "-lm", "-o", program], check=True)
+    sources = [folder / "main.c", *sorted(folder.glob("src/*.c"))]
+    command = ["cc", *STRICT, "-I", folder / "src", *sources, "-lm", "-o", program]
+    subprocess.run(command, check=True)
     text = "\n".join(" ".join(f"{v:.9g}" for v in frame) for frame in x)
 
     def run(text, *arguments):

@@ -208,7 +208,7 @@ def test_int8_is_close(name, tmp_path):
 def test_a_c_folder_holds_the_same_file(tmp_path):
     module, _, _ = make("depthwise")
     content = surnn.export.to_engine(module, tmp_path / "model.surnn").read_bytes()
-    text = (surnn.export.to_c_folder(module, tmp_path / "c") / "weights.c").read_text()
+    text = (surnn.export.to_c_folder(module, tmp_path / "c") / "src" / "weights.c").read_text()
     numbers = text.split("{", 1)[1].split("}")[0].replace("\n", "").rstrip(",").split(",")
     assert bytes(map(int, numbers)) == content
 

@@ -171,6 +171,34 @@ def own_data(results: Path) -> list[str]:
     for name, kind in kinds.items():
         seconds = [rows[name][step] for step in ("train", "report", "export")]
         lines.append(row_of(kind, *(f"{s:.0f}" for s in seconds), f"{sum(seconds):.0f}"))
+
+
+def edge(results: Path) -> list[str]:
+    """Models on an emulated Cortex-M4: instructions of a frame, memory, flash."""
+    found = _load(results, "edge")
+    lines = head(
+        "suGRU, 40 inputs, 12 classes", "weights", "updates", "instructions a frame",
+        "of the dense GRU", "fewer", "RAM a stream", "flash: model", "engine", "answers equal",
+    )  # fmt: skip
+    for name, forms in found["models"].items():
+        for weights in ("float32", "int8"):
+            row, dense = forms[f"selective, {weights}"], forms[f"dense, {weights}"]
+            some, all_ = row["instructions"]["mean"], dense["instructions"]["mean"]
+            lines.append(row_of(
+                name, weights, f"{row['updates'] / dense['updates']:.1%}", f"{some:,.0f}",
+                f"{all_:,.0f}", f"{all_ / some:.1f}x", f"{row['memory']['stream']:,}",
+                f"{row['flash']['model']:,}", f"{row['flash']['engine']:,}",
+                f"{row['equal_answers']:.0%} of {row['frames']}",
+            ))  # fmt: skip
+    return lines
+
+
+def edge_clocks(results: Path) -> list[str]:
+    """Instructions of a time step with clock gates, at different times."""
+    lines = head("t from", "median", "most", "ratio")
+    for row in _load(results, "edge")["clocks"]:
+        numbers = (f"{row[k]:,.0f}" for k in ("clock", "median", "most"))
+        lines.append(row_of(*numbers, f"{row['ratio']:.2f}"))
     return lines
 
 
@@ -192,4 +220,6 @@ BLOCKS: dict[str, Callable[[Path], list[str]]] = {
     "engine": engine,
     "choice": choice,
     "own-data": own_data,
+    "edge": edge,
+    "edge-clocks": edge_clocks,
 }

@@ -2,7 +2,7 @@
 
 surnn export RUN --to engine                    for surnn.Engine and the C library
 surnn export RUN --to engine --weights int8     smaller weights; predictions change a little
-surnn export RUN --to c --out FOLDER            C files with the model in them: cc *.c -lm
+surnn export RUN --to c --out FOLDER            C files with the model in them, also for Cortex-M
 surnn export RUN --to onnx --out model.onnx     for onnxruntime (pip install 'surnn[onnx]')
 surnn export RUN --to pt2                       for torch without surnn: torch.export.load
 surnn export RUN --to hf                        a whole language model, hybrids and Transformers
@@ -44,9 +44,9 @@ USAGE = {
 stream = surnn.Engine("{path}").stream()
 prediction = stream.step({name})  # {what}; or all at once: stream.run({name}s)""",
     "c": """\
-cd {path} && cc -O2 *.c -lm -o model
+cd {path} && make
 ./model < input.txt  # {what}; prints one prediction a line
-# or add all files but main.c to your program; surnn.h says how""",
+# or add the files in src to your program; src/surnn.h says how. README.md: microcontrollers""",
     "onnx": """\
 session = onnxruntime.InferenceSession("{path}")
 state = {{i.name: numpy.zeros([1, *i.shape[1:]], "int64" if i.name == "t" else "float32") \

@@ -108,8 +108,8 @@ def compare_c(step: StreamingStep, folder: Path, compiler: str) -> Agreement:
     """
     with tempfile.TemporaryDirectory() as place:
         program = Path(place) / "model"
-        sources = sorted(str(source) for source in folder.glob("*.c"))
-        command = [compiler, "-O2", *sources, "-lm", "-o", str(program)]
+        sources = [str(folder / "main.c"), *sorted(map(str, folder.glob("src/*.c")))]
+        command = [compiler, "-O2", f"-I{folder / 'src'}", *sources, "-lm", "-o", str(program)]
         subprocess.run(command, check=True, capture_output=True, text=True)
 
         def run(x: np.ndarray, clock: int) -> np.ndarray:

@@ -148,7 +148,7 @@ def turns(omega: np.ndarray) -> np.ndarray:
 def slices(omega: np.ndarray, waves: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """A rhythm in float32, in slices of gates, with the largest error of each gate's sum.
 
-    The engine decides by these sums where they are larger than their error, and by float64 sums
+    The engine decides by these sums where they are larger than their error, and in integers
     elsewhere. ``csrc/FORMAT.md`` explains the error.
 
     Args:
@@ -264,7 +264,8 @@ def _sinusoids(file: EngineFile, gate: GateParts, into: int) -> int:
     """The rhythm and the bias as a vector."""
     assert gate.width is not None
     omega, waves, bias = _waves(gate)
-    data = [omega.numpy(), waves.numpy(), bias.numpy()]
+    ahead = slices(omega.numpy(), waves[:, : gate.width].numpy(), bias[: gate.width].numpy())
+    data = [omega.numpy(), waves.numpy(), bias.numpy(), *[None] * 4, ahead]
     numbers = [gate.width, 0, len(omega)]
     return file.add(Op.SINUSOIDS, into, file.vector(gate.width), numbers=numbers, data=data)
 
