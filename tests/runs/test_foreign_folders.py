@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from helpers.training import trainer
+from surnn import text_files
 from surnn.analysis.inputs import why_not_prepared
 from surnn.cli.main import main
 from surnn.errors import ConfigError, RunError, printable
@@ -135,10 +136,10 @@ def test_options_of_another_type_are_damage(foreign, value):
 
 
 def test_a_text_of_absurd_size_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MAX_TEXT", 100)
+    monkeypatch.setattr(text_files, "MAX_TEXT", 100)
     (tmp_path / "text").write_bytes(bytes(101))
     with pytest.raises(OSError, match="more than 100 bytes"):
-        files.read_text(tmp_path / "text")
+        text_files.read_text(tmp_path / "text")
 
 
 # ------------------------------------------------------------------ what others see

@@ -121,7 +121,7 @@ def metric(task: Task, lines: list[Line]) -> dict[str, Any]:
         "higher_is_better": task.higher_is_better,
         "paper_of_task": task.paper,
         **{
-            name: None if line is None else {"step": line["step"], "value": line[task.metric]}
+            name: None if line is None else {"step": line["step"], "value": line.get(task.metric)}
             for name, line in points.items()
         },
     }
