@@ -39,7 +39,10 @@ LARGEST = 1e15
 NOISE = 1e-6
 """Relative changes of the operands by which a float32 scan's tolerance is found."""
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.*")  # on masked values
+pytestmark = [  # of Triton's interpreter, on masked values
+    pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.*"),
+    pytest.mark.filterwarnings("ignore:invalid value encountered in reduce:RuntimeWarning"),
+]
 
 
 class Expected(NamedTuple):

@@ -5,6 +5,7 @@ import torch
 
 import surnn
 from helpers.scans import leaves, make_inputs, native_scan, reference_scan, run_with_gradients
+from surnn.nn.layers.fast_step import fast_step
 from surnn.scan import native
 from surnn.scan.native import op
 
@@ -67,3 +68,14 @@ def test_the_operator_checks_too():
     resets = inputs.replace(reset=torch.zeros(2, 3, dtype=torch.bool))
     with pytest.raises(ValueError, match="reset"):
         op.native_forward(*resets.flat(), resets.state, 0, False)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("shape", [(12, 1), (4, 4)])
+def test_a_step_in_c_gets_no_weights_of_another_shape(shape):
+    """It takes addresses, and would read past their end."""
+    layer, x = surnn.SuGRU(3, 4), torch.randn(2, 3)
+    state = layer.step(x, layer.init_state(2))[1]
+    assert fast_step(layer, x, state) is not None
+    layer.weight_hh_l0.data = torch.zeros(shape)
+    assert fast_step(layer, x, state) is None

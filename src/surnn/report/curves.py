@@ -193,7 +193,8 @@ def _by_kind(lines: list[Line], chart: str) -> Iterable[Curve]:
 
 
 def _collect(lines: list[Line], value: Callable[[Line], float | None]) -> Points:
-    points = [(line["step"], each) for line in lines if (each := value(line)) is not None]
+    found = [(line["step"], value(line)) for line in lines]
+    points = [(step, each) for step, each in found if isinstance(each, int | float)]
     return [step for step, _ in points], [each for _, each in points]
 
 

@@ -12,7 +12,6 @@ from surnn.tasks.base import Task
 from .folder import RunFolder
 from .time_budget import time_used
 
-
 STATUS = {
     "evaluated_step", "seconds", "startup_seconds", "evaluation_seconds", "evaluations_since_best"
 }  # fmt: skip

@@ -57,7 +57,9 @@ def is_metric(line: Mapping[str, Any]) -> bool:
     if kinds is not None and not (
         isinstance(kinds, list)
         and len(kinds) == len(rates)
-        and all(isinstance(each, dict) and fits([*each.values()], tuple[float, ...]) for each in kinds)
+        and all(
+            isinstance(each, dict) and fits([*each.values()], tuple[float, ...]) for each in kinds
+        )
     ):
         return False
     return all(fits(line[name], float) for name in NUMBERS & line.keys())

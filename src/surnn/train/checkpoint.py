@@ -78,7 +78,9 @@ def restore(trainer: "Trainer", weights: dict[str, Any], state: dict[str, Any]) 
     seed = (trainer.config.train.seed + RANK_SEED * world.rank) * 1_000_003 + trainer.step
     with _state_that_fits(trainer):
         same_random = restore_random(state["random_states"], world, trainer.device, seed)
-        same_streams = _restore_streams(step.stream_tensors(), state.get("stream_states", []), world)
+        same_streams = _restore_streams(
+            step.stream_tensors(), state.get("stream_states", []), world
+        )
     if not same_random:
         notes.append(
             f"saved by {len(state['random_states'])} process(es), resumed by {world.size} on "
@@ -152,6 +154,11 @@ def restore_model(
     api.set_model_state_dict(model, weights, options=options)
     if state:
         api.set_optimizer_state_dict(model, optimizer, state, options=options)
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            shaped = isinstance(value, Tensor) and value.shape in ((), parameter.shape)
+            if not shaped and name != "step":
+                raise ValueError(f"{name} of the optimizer's state is no tensor of its parameter")
     for group, group_options in zip(optimizer.param_groups, own, strict=True):
         group.update(group_options)
 
