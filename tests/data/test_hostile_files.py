@@ -186,7 +186,7 @@ def test_a_recording_that_claims_an_absurd_form_is_refused(rate, bits, tmp_path)
     form = struct.pack("<HHIIHH", 1, 1, rate, min(rate * size, 2**32 - 1), size, bits)
     body = b"WAVEfmt \x10\0\0\0" + form + b"data\x64\0\0\0" + bytes(100)
     path.write_bytes(b"RIFF" + struct.pack("<I", len(body)) + body)
-    with pytest.raises(DataError, match="bits and at most|cannot be read"):
+    with pytest.raises(DataError, match=r"bits and at most|cannot be read"):
         read_series(path, Columns(bands=8))
 
 

@@ -20,7 +20,7 @@ from surnn.cli.main import main
 from surnn.runs import files
 from surnn.runs.values import fits, is_metric
 
-CASES = int(os.environ.get("SURNN_DAMAGED_VALUES", "60"))
+CASES = int(os.environ.get("SURNN_DAMAGED_VALUES", "36"))
 VALUES = (
     None, True, -1, 0, 1, 10**30, 1e308, float("nan"), "", "x", "\x1b[31m", [], {}, [[]], [1, 2],
     {"a": 1}, 3.7,

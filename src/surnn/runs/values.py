@@ -1,7 +1,7 @@
 """Whether values in a run's files have the types that the library wrote: they may be damaged."""
 
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 LARGEST_STEP = 1 << 53
@@ -9,6 +9,11 @@ NUMBERS = {
     "loss", "seconds", "took", "gradient_norm", "learning_rate", "sequences", "of"
 }  # fmt: skip
 """Entries of a line of metrics.jsonl that are numbers, where they occur."""
+PLAIN = {
+    int: int, float: int | float, bool: bool, str: str, dict: dict, list: list,
+    None: types.NoneType, types.NoneType: types.NoneType,
+}  # fmt: skip
+"""What values from files are, by annotated type. A bool is no number."""
 STATE = {
     "evaluated_step": int, "logged_step": int | None, "evaluations_since_best": int,
     "seconds": float, "startup_seconds": float, "evaluation_seconds": float | None,
@@ -20,26 +25,21 @@ STATE = {
 def fits(value: Any, kind: Any) -> bool:
     """Whether a value from a file is of the annotated type; True for types that no file has."""
     origin, arguments = get_origin(kind), get_args(kind)
-    if kind is None or kind is types.NoneType:
-        return value is None
     if origin in (Union, types.UnionType):
         return any(fits(value, each) for each in arguments)
     if origin is Literal:
         return any(type(value) is type(each) and value == each for each in arguments)
-    if origin is tuple and arguments:
-        if not isinstance(value, tuple | list):
-            return False
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return all(fits(each, arguments[0]) for each in value)
-        pairs = zip(value, arguments, strict=False)
-        return len(value) == len(arguments) and all(fits(each, of) for each, of in pairs)
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind in (str, bool, dict, list):
-        return isinstance(value, kind)
-    return True
+    if origin is tuple:
+        return isinstance(value, tuple | list) and _fit(value, arguments)
+    is_bool = isinstance(value, bool)
+    return kind not in PLAIN or (isinstance(value, PLAIN[kind]) and is_bool == (kind is bool))
+
+
+def _fit(values: Sequence[Any], kinds: tuple[Any, ...]) -> bool:
+    """Whether the entries of a tuple are of the annotated types."""
+    if kinds[1:] == (Ellipsis,):
+        kinds = kinds[:1] * len(values)
+    return len(values) == len(kinds) and all(map(fits, values, kinds))
 
 
 def is_step(value: Any) -> bool:
