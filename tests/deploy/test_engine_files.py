@@ -73,13 +73,16 @@ def test_a_file_can_be_mapped(tmp_path):
 
 
 def test_small_files_cannot_ask_for_much_memory(tmp_path):
-    file, path = EngineFile(1 << 23, takes_tokens=False), tmp_path / "large.surnn"
-    out = file.add(Op.GELU, 0, file.vector(1 << 23))
-    path.write_bytes(file.to_bytes(out))
-    assert path.stat().st_size < 1000
-    with pytest.raises(surnn.EngineError, match=r"more memory.*max_memory"):
-        surnn.Engine(path)
-    assert surnn.Engine(path, max_memory=1 << 31).input_size == 1 << 23
+    for size in (1 << 20, 1 << 23):  # below and above the limit of any file
+        file, path = EngineFile(size, takes_tokens=False), tmp_path / f"{size}.surnn"
+        out = file.add(Op.GELU, 0, file.vector(size))
+        path.write_bytes(file.to_bytes(out))
+        assert path.stat().st_size < 1000
+        with pytest.raises(surnn.EngineError, match=r"more memory.*max_memory"):
+            surnn.Engine(path)
+        engine = surnn.Engine(path, max_memory=1 << 31)
+        needed = engine.stream_size + engine.workspace_size
+        assert (1 << 26 < needed < 1 << 30) == (size == 1 << 20)
     small = export_stream(surnn.SuGRU(3, 64), tmp_path).engine
     needed = small.stream_size + small.workspace_size
     with pytest.raises(surnn.EngineError, match="more memory"):
