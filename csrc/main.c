@@ -3,6 +3,8 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +38,7 @@ static int read_word(char *word, int room) {
     int c = getchar(), length = 0;
     while (isspace(c)) c = getchar();
     for (; c != EOF && !isspace(c); c = getchar()) {
-        if (length < room - 1) word[length] = (char)c;
+        if (length < room - 1) word[length] = c ? (char)c : '?'; /* a zero byte would end the word */
         length++;
     }
     word[length < room ? length : room - 1] = 0;
@@ -56,7 +58,11 @@ static int read_number(double *value) {
     int length = read_word(word, sizeof word);
     if (length <= 0) return length;
     *value = strtod(word, &end);
-    if (!*end) return 1;
+    if (!*end && (fabs(*value) <= FLT_MAX || !strpbrk(word, "0123456789"))) return 1;
+    if (!*end) {
+        fprintf(stderr, "error: the input has %.80s, which is too large for float32\n", word);
+        return -1;
+    }
     fprintf(stderr, "error: the input has %.80s where a number was expected\n", word);
     return -1;
 }
@@ -84,7 +90,10 @@ static int run(const surnn_model *model, surnn_stream *stream, float *frame, flo
         if (status != SURNN_OK) return print_error(status, "step");
         for (uint32_t i = 0; i < info.output_size; i++) printf(i ? " %.9g" : "%.9g", out[i]);
         putchar('\n');
-        if (fflush(stdout) != 0) return 1; /* the reader may be waiting */
+        if (fflush(stdout) != 0) { /* the reader may be waiting */
+            fprintf(stderr, "error: the output cannot be written: %s\n", strerror(errno));
+            return 1;
+        }
     }
     if (state == 0 && count) {
         fprintf(stderr, "error: the last frame has %zu of %zu numbers\n", count, frame_size);

@@ -4,6 +4,7 @@ import gzip
 import io
 import lzma
 import pickle
+import struct
 import subprocess
 import sys
 import tarfile
@@ -18,6 +19,8 @@ from helpers.tiny_sets import write_cifar
 from surnn.data import DataError, archives, download
 from surnn.data.images import _cifar_batch, cifar10
 from surnn.data.pickles import load_pickle
+from surnn.data.series import Columns
+from surnn.data.series.read import read_series
 
 # ------------------------------------------------------------------ pickles
 
@@ -174,6 +177,27 @@ def test_an_array_that_claims_more_than_it_holds_is_refused(tmp_path):
         archive.writestr("x.npy", claimed)
     with pytest.raises((DataError, ValueError), match="fewer numbers than it claims"):
         archives.npz(path)
+
+
+@pytest.mark.parametrize(("rate", "bits"), [(1 << 31, 16), (8000, 255)])
+def test_a_recording_that_claims_an_absurd_form_is_refused(rate, bits, tmp_path):
+    """144 bytes that ask for a spectrum of 2^26 points, and 10 GB."""
+    path, size = tmp_path / "a.wav", (bits + 7) // 8
+    form = struct.pack("<HHIIHH", 1, 1, rate, min(rate * size, 2**32 - 1), size, bits)
+    body = b"WAVEfmt \x10\0\0\0" + form + b"data\x64\0\0\0" + bytes(100)
+    path.write_bytes(b"RIFF" + struct.pack("<I", len(body)) + body)
+    with pytest.raises(DataError, match=r"bits and at most|cannot be read"):
+        read_series(path, Columns(bands=8))
+
+
+def test_a_table_that_unpacks_to_too_much_is_refused(tmp_path, small_limit):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "bomb.parquet"
+    parquet.write_table(pyarrow.table({"a": np.zeros(100_000, np.float32)}), path)
+    assert path.stat().st_size < 4000
+    with pytest.raises(DataError, match="100,000 rows of 1 columns"):
+        read_series(path, Columns())
 
 
 # ------------------------------------------------------------------ servers

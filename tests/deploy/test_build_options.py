@@ -10,6 +10,7 @@ import torch
 
 from helpers.engine_files import SOURCES, build_objects, convolutions, every_operation, link
 from surnn.deploy.export import to_engine
+from surnn.deploy.export.c_folder import inference_sources
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
 MICRO = ("-DSURNN_MICRO=1", "-DSURNN_NO_MALLOC=0")  # surnn-run allocates
@@ -35,7 +36,7 @@ def files(folder):
 def program(folder, *options):
     flags = ("-O1", "-std=c99", "-ffp-contract=off", *options)
     name = "".join(c for c in "".join(options) if c.isalnum()) or "normal"
-    objects = build_objects(folder / name, *flags)
+    objects = build_objects(folder / name, *flags, sources=inference_sources())
     return link(folder / name / "surnn-run", SOURCES / "main.c", objects, *flags)
 
 

@@ -30,6 +30,33 @@ def test_misshapen_frames_are_refused_by_every_call(tmp_path):
         tokens.run_steps(np.zeros((4, 1)))
 
 
+@pytest.mark.parametrize(
+    "frame", [[1j, 0, 0], ["1", "2", "3"], [None, 1, 2], np.array([1, 2, 3], "M8[s]")], ids=str
+)
+def test_what_is_no_real_number_is_refused(frame, tmp_path):
+    """numpy makes NaN of None and numbers of texts and dates, and drops imaginary parts."""
+    stream = export_stream(surnn.SuGRU(3, 8), tmp_path)
+    for call, frames in (
+        (stream.step, frame),
+        (stream.run, [frame]),
+        (stream.engine.run_steps, [frame]),
+    ):
+        with pytest.raises(ValueError, match="frames of real numbers"):
+            call(frames)
+    assert stream.clock == 0
+
+
+@pytest.mark.parametrize("clock", [-1, (1 << 50) + 1, 1 << 64, (1 << 64) + 5])
+def test_clocks_of_benchmarks_are_not_cut_off(clock, tmp_path):
+    """ctypes keeps the lower 64 bits: 2^64 + 5 would be 5."""
+    engine = export_stream(surnn.SuGRU(3, 16, gate=surnn.Rhythm(granularity=16)), tmp_path).engine
+    for name in ("run_steps", "time_steps", "time_parts"):
+        with pytest.raises(surnn.EngineError, match=f"got {clock}"):
+            getattr(engine, name)(np.zeros((2, 3)), clock=clock)
+    with pytest.raises(surnn.EngineError, match=f"got {clock}"):
+        engine.time_streams(np.zeros((2, 1, 3)), True, clock=clock)
+
+
 @pytest.mark.parametrize("map", [None, False])
 def test_a_loaded_model_does_not_need_its_file(map, tmp_path):
     layer, path = surnn.SuGRU(3, 64, gate="rhythm"), tmp_path / "model.surnn"
@@ -46,13 +73,16 @@ def test_a_file_can_be_mapped(tmp_path):
 
 
 def test_small_files_cannot_ask_for_much_memory(tmp_path):
-    file, path = EngineFile(1 << 23, takes_tokens=False), tmp_path / "large.surnn"
-    out = file.add(Op.GELU, 0, file.vector(1 << 23))
-    path.write_bytes(file.to_bytes(out))
-    assert path.stat().st_size < 1000
-    with pytest.raises(surnn.EngineError, match=r"more memory.*max_memory"):
-        surnn.Engine(path)
-    assert surnn.Engine(path, max_memory=1 << 31).input_size == 1 << 23
+    for size in (1 << 20, 1 << 23):  # below and above the limit of any file
+        file, path = EngineFile(size, takes_tokens=False), tmp_path / f"{size}.surnn"
+        out = file.add(Op.GELU, 0, file.vector(size))
+        path.write_bytes(file.to_bytes(out))
+        assert path.stat().st_size < 1000
+        with pytest.raises(surnn.EngineError, match=r"more memory.*max_memory"):
+            surnn.Engine(path)
+        engine = surnn.Engine(path, max_memory=1 << 31)
+        needed = engine.stream_size + engine.workspace_size
+        assert (1 << 26 < needed < 1 << 30) == (size == 1 << 20)
     small = export_stream(surnn.SuGRU(3, 64), tmp_path).engine
     needed = small.stream_size + small.workspace_size
     with pytest.raises(surnn.EngineError, match="more memory"):

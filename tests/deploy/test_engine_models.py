@@ -254,6 +254,23 @@ def test_a_c_folder_builds_and_agrees(tmp_path):
     endless = run("1 " + "1" * 5000)
     assert endless.returncode == 1
     assert "more than 4000 characters: 1111" in endless.stderr
+    for text, reason in (  # a zero byte ends a text in C; 1e39 would be infinite
+        ("1 2\0 3", r"has 2? where a number"), ("1 1e39 2", "1e39, which is too large for float32"),
+    ):  # fmt: skip
+        assert run(text).returncode == 1
+        assert reason in run(text).stderr
+    assert run("0.5 inf 1").returncode == 0
+    if Path("/dev/full").exists():
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [program],
+                input="1 2 3",
+                text=True,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                check=False,
+            )
+        assert (done.returncode, "cannot be written" in done.stderr) == (1, True)
     with _unreadable(tmp_path) as broken:
         done = subprocess.run([program], stdin=broken, capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -65,12 +66,19 @@ def seed_files(folder: Path) -> list[Path]:
     return [*every_operation(folder), to_engine(convolutions(), folder / "convolutions.surnn")]
 
 
-def build_objects(folder: Path, *flags: str, compiler: str = "gcc") -> list[Path]:
-    """The engine's object files, built with these flags. Those that are up to date are kept."""
+def build_objects(
+    folder: Path, *flags: str, compiler: str = "gcc", sources: Sequence[Path] | None = None
+) -> list[Path]:
+    """Object files of ``sources``, by default of the whole library, built with these flags.
+
+    Those that are up to date are kept.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     newest = max(path.stat().st_mtime for path in SOURCES.iterdir())
     objects = {
-        path: folder / f"{path.stem}.o" for path in SOURCES.glob("*.c") if path.name != "main.c"
+        path: folder / f"{path.stem}.o"
+        for path in sources or SOURCES.glob("*.c")
+        if path.suffix == ".c" and path.name != "main.c"
     }
 
     def compile_source(source: Path) -> None:

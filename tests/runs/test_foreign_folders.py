@@ -3,15 +3,20 @@
 import json
 import os
 import shutil
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from helpers.training import finished_run
+from surnn import text_files
 from surnn.analysis.inputs import why_not_prepared
+from surnn.cli.commands.generate import TextCodec, shown
 from surnn.cli.main import main
-from surnn.errors import ConfigError, RunError, printable
+from surnn.data import DataError, tokens
+from surnn.errors import ConfigError, RunError, SurnnError, printable
 from surnn.runs import files, lock
 from surnn.runs.folder import RunFolder
 from surnn.runs.loading import load
@@ -105,7 +110,64 @@ def test_a_lock_file_names_a_process_or_none(tmp_path):
     assert lock.lock_holder(path).process == ""
 
 
+@posix
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "environment.json", "metrics.jsonl", "evaluations.jsonl", "resumed.jsonl"],
+)
+def test_links_do_not_bring_other_files_into_a_page(foreign, tmp_path, name, capsys):
+    """A page is made to be shown: ~/.docker/config.json, say, must not be in it."""
+    lines = {"kind": "train", "step": 1, "loss": 1.0, "seconds": 1.0, "secret": "hunter2"}
+    content = {**json.loads((foreign / "config.json").read_text()), **lines}
+    secret = tmp_path / "secret"
+    secret.write_text(json.dumps(content) + "\n")
+    (foreign / name).unlink(missing_ok=True)
+    (foreign / name).symlink_to(secret)
+    assert overview_row(foreign)["status"].startswith("damaged") or name not in (
+        "config.json", "environment.json", "metrics.jsonl"
+    )  # fmt: skip
+    for command in (["info", "--json"], ["report", "--no-gates"]):
+        main([*command, str(foreign)])
+    page = foreign / "report.html"
+    assert not page.exists() or "hunter2" not in page.read_text()
+    assert "hunter2" not in capsys.readouterr().out
+    (foreign / name).unlink()
+    (foreign / "inside").write_text(json.dumps(content) + "\n")
+    (foreign / name).symlink_to("inside")
+    assert "hunter2" in str(list(RunFolder.open(foreign)._lines(name)))
+
+
+@posix
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+def test_generating_does_not_wait_for_a_pipe(tmp_path, name):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    assert main(["generate", str(tmp_path)]) != 0
+    if name == "tokenizer.json":
+        with pytest.raises(SurnnError, match="not a regular file"):
+            TextCodec(300, tmp_path / name)
+        with pytest.raises(DataError, match="not a regular file"):
+            tokens._read(str(tmp_path / name))
+
+
 # ------------------------------------------------------------------ sizes
+
+
+def test_a_compressed_state_is_not_unpacked(foreign):
+    """torch.save never compresses: 200 kB would become 200 MB, or any size."""
+    path, manifest = foreign / "last" / "state.pt", foreign / "last" / "manifest.json"
+    torch.save({"step": 4, "zeros": torch.zeros(1 << 18)}, path)
+    with zipfile.ZipFile(path) as archive:
+        contents = {info.filename: archive.read(info) for info in archive.infolist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+    assert path.stat().st_size < 1 << 14
+    sums = json.loads(manifest.read_text()) | {"state.pt": files.checksum(path)}
+    manifest.write_text(json.dumps(sums))
+    with pytest.raises(RunError, match="unpacks to more bytes"):
+        RunFolder.open(foreign).load("last")
 
 
 @pytest.mark.parametrize(
@@ -132,10 +194,10 @@ def test_options_of_another_type_are_damage(foreign, value):
 
 
 def test_a_text_of_absurd_size_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MAX_TEXT", 100)
+    monkeypatch.setattr(text_files, "MAX_TEXT", 100)
     (tmp_path / "text").write_bytes(bytes(101))
     with pytest.raises(OSError, match="more than 100 bytes"):
-        files.read_text(tmp_path / "text")
+        text_files.read_text(tmp_path / "text")
 
 
 # ------------------------------------------------------------------ what others see
@@ -153,6 +215,20 @@ def test_escape_sequences_do_not_reach_the_terminal(foreign, capsys):
     (foreign / "config.json").write_text(json.dumps({"task": {"name": "\x1b[31m"}, "model": {}}))
     assert main(["info", str(foreign)]) != 0
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_terminal_does_not_obey_generated_text(monkeypatch):
+    text = "a\x1b]0;owned\x07\nb"
+    assert shown(text) == text  # into a file, as it is
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert shown(text) == "a\\x1b]0;owned\\x07\nb"
+
+
+def test_names_of_folders_do_not_reach_the_terminal(foreign, capsys):
+    odd = foreign.rename(foreign.with_name("run\x1b[2J"))
+    for command in (["info", str(odd)], ["report", str(odd), "--no-gates"]):
+        assert main(command) == 0
+        assert "\x1b" not in capsys.readouterr().out
 
 
 def test_printable_keeps_text():

@@ -39,7 +39,10 @@ LARGEST = 1e15
 NOISE = 1e-6
 """Relative changes of the operands by which a float32 scan's tolerance is found."""
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.*")  # on masked values
+pytestmark = [  # of Triton's interpreter, on masked values
+    pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.*"),
+    pytest.mark.filterwarnings("ignore:invalid value encountered in reduce:RuntimeWarning"),
+]
 
 
 class Expected(NamedTuple):
@@ -234,7 +237,7 @@ def test_backends_equal_an_independent_implementation(dtype):
     assert all(counts[name] for name in names), counts
 
 
-@pytest.mark.parametrize("seed", [2, 57, 65, 68, 72, 92, 117, 118, 120, 125, 137])
+@pytest.mark.parametrize("seed", [2, 57, 65, 68, 72, 92, 117, 118, 120, 125, 137, 20005])
 def test_scans_that_once_differed(seed):
     """Infinities that come and go, soft gates at 1, spikes and rectifiers at NaN, in float32."""
     case = random_scan(seed, torch.float32)

@@ -386,3 +386,11 @@ def test_gate_projection(steps, features, gates, dtype):
     assert spoiled.isfinite().flatten(0, 1).all(-1).sum() == 3 * steps - 1
     by[0, 1] = 0
     assert all(v.isfinite().all() for v in torch.autograd.grad(spoiled, (x, weight, bias), by))
+
+
+@interpreted
+def test_an_infinite_voltage_spikes():
+    """No head is open: the gate's gradient is that of a spike."""
+    inputs = make_inputs("lif", steps=1, gate=torch.zeros(1, 1, 2, 1))
+    inputs.x.data[:, :, 0] = INF
+    assert_kernels_equal_reference(inputs)

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from surnn.text_files import read_text
+
 from .cache import Arrays, Progress, load_or_make
 from .registry import DataError
 
@@ -143,7 +145,7 @@ def decode_utf8(split: str, text: bytes) -> str:
 
 def _read(file: str) -> str:
     try:
-        return Path(file).expanduser().read_text(encoding="utf-8")
+        return read_text(Path(file).expanduser())
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"task.tokenizer {file!r} cannot be read: {error}; expected a tokenizer.json, as "

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .engine_library import LIBRARY, EngineError, Info, Options, Parts, check, library
-from .streams import Stream, Streams, ThreadMemory, Work
+from .streams import NUMBERS, Stream, Streams, ThreadMemory, Work, check_clock
 
 __all__ = ["LIBRARY", "Engine", "EngineError", "Stream", "Streams", "Work", "library"]
 
@@ -116,6 +116,8 @@ class Engine:
                 f"this model takes frames of {self.input_size} numbers: one [{self.input_size}]"
                 f" in step, [T, {self.input_size}] in run; got {list(frames.shape)}"
             )
+        if frames.dtype.kind not in NUMBERS:
+            raise ValueError(f"this model takes frames of real numbers, got {frames.dtype}")
         return np.ascontiguousarray(frames, np.float32)
 
     def _tokens(self, tokens: np.ndarray) -> np.ndarray:
@@ -149,7 +151,7 @@ class Engine:
             ``state`` and ``rest``; ``clock`` is the time spent reading the clock, included in them.
         """
         self._refuse_tokens("time_parts")
-        frames = self.inputs(frames)
+        frames, clock = self.inputs(frames), check_clock(clock)
         out, parts = np.empty((len(frames), self.output_size), np.float32), Parts()
         arguments = frames.ctypes.data, len(frames), out.ctypes.data, clock, reset_before
         check(
@@ -183,7 +185,7 @@ class Engine:
             raise ValueError(
                 f"time_streams takes frames [T, n, {self.input_size}], got {list(np.shape(frames))}"
             )
-        steps, streams, size = np.shape(frames)
+        (steps, streams, size), clock = np.shape(frames), check_clock(clock)
         flat, seconds = self.inputs(np.reshape(frames, (-1, size))), np.empty(steps)
         arguments = flat.ctypes.data, streams, steps, clock, together, seconds.ctypes.data
         check(library().surnn_time_streams(self._model, *arguments), "time_streams: ")
@@ -193,7 +195,7 @@ class Engine:
         self, name: str, frames: np.ndarray, clock: int, *, time: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         self._refuse_tokens(name)
-        frames = self.inputs(frames)
+        frames, clock = self.inputs(frames), check_clock(clock)
         seconds = np.empty(len(frames) if time else 0)
         out = np.empty((len(frames), self.output_size), np.float32)
         arguments = frames.ctypes.data, len(frames), out.ctypes.data, clock

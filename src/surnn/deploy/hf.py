@@ -23,6 +23,7 @@ from transformers.utils import ModelOutput
 from surnn.runs.folder import RunError
 from surnn.runs.loading import Trained
 from surnn.tasks.language import Language
+from surnn.text_files import read_text
 
 from .export.finite import check_finite
 from .hf_base import State, SuRNNConfig, SuRNNPreTrainedModel
@@ -212,7 +213,7 @@ def tokenizer_of(run: Path, vocabulary: int) -> transformers.PreTrainedTokenizer
 
     if vocabulary != 256:
         try:
-            text = (run / "tokenizer.json").read_text(encoding="utf-8")
+            text = read_text(run / "tokenizer.json")
         except OSError as error:
             raise RunError(f"the tokens of {run} cannot be read: {error}; restore it") from error
         coder, end = load(text, vocabulary), END

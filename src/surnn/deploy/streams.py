@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 
+NUMBERS = "fiub"
+"""Kinds of dtypes that frames may have. numpy makes numbers of texts, dates and None too, and
+drops imaginary parts."""
+
+
 class Work(NamedTuple):
     """The work that a stream has done."""
 
@@ -106,7 +111,8 @@ class Stream:
             self.reset()
         array = np.asarray(frame)
         engine = self.engine
-        if array.shape != self._frame_shape or engine.takes_tokens:
+        odd = array.shape != self._frame_shape or array.dtype.kind not in NUMBERS
+        if odd or engine.takes_tokens:
             array = engine.inputs(array[None])[0]
         workspace = engine._memory.workspace
         into, out, input_pointer, one, output_pointer = workspace.step
@@ -171,9 +177,7 @@ class Stream:
 
     @clock.setter
     def clock(self, t: int) -> None:
-        t = operator.index(t)  # TypeError unless it is an integer
-        if not 0 <= t <= MAX_CLOCK:  # ctypes would cut off what does not fit into 64 bits
-            raise EngineError(f"a clock counts from 0 to 2^50 time steps, got {t}")
+        t = check_clock(t)
         check(library().surnn_set_clock(self.engine._model, self._stream, t), f"clock {t}: ")
 
     @property
@@ -206,6 +210,14 @@ class Stream:
         if getattr(self, "_stream", None):
             library().surnn_stream_free(self._stream)
             self._stream = ctypes.c_void_p()
+
+
+def check_clock(t: int) -> int:
+    """A number of time steps for C; ctypes would cut off what does not fit into 64 bits."""
+    t = operator.index(t)  # TypeError unless it is an integer
+    if not 0 <= t <= MAX_CLOCK:
+        raise EngineError(f"a clock counts from 0 to 2^50 time steps, got {t}")
+    return t
 
 
 def _mask(reset: Any, count: int, kind: str) -> np.ndarray:

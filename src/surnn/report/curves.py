@@ -108,7 +108,7 @@ def thin_all(runs: list[list[Curve]]) -> list[list[Curve]]:
 
 def clock(lines: list[Line]) -> Points:
     """Seconds of training, evaluations included, at optimizer steps: for curves against time."""
-    train = [line for line in lines if line["kind"] == "train"]
+    train = [line for line in lines if line["kind"] == "train" and "seconds" in line]
     stride = max(1, len(train) // MAX_POINTS)
     some = [*train[:-1:stride], *train[-1:]]
     return [line["step"] for line in some], [line["seconds"] for line in some]
@@ -127,6 +127,8 @@ def steps_per_second(lines: list[Line], with_pauses: bool = True) -> Points:
     for line in lines:
         if line["kind"] != "train":
             pause += line.get("took", math.nan)
+            continue
+        if "seconds" not in line:
             continue
         known = not math.isnan(pause)
         if before is not None:
@@ -191,7 +193,8 @@ def _by_kind(lines: list[Line], chart: str) -> Iterable[Curve]:
 
 
 def _collect(lines: list[Line], value: Callable[[Line], float | None]) -> Points:
-    points = [(line["step"], each) for line in lines if (each := value(line)) is not None]
+    found = [(line["step"], value(line)) for line in lines]
+    points = [(step, each) for step, each in found if isinstance(each, int | float)]
     return [step for step, _ in points], [each for _, each in points]
 
 

@@ -10,7 +10,7 @@ from surnn.models.model import SequenceModel
 from surnn.plugins import find_recipes
 from surnn.runs.config_json import config_from_dict, config_to_dict, flat
 from surnn.runs.folder import RunError, RunFolder
-from surnn.runs.loading import Trained, load
+from surnn.runs.loading import Trained, build_model, load
 from surnn.runs.rate_format import is_soft
 from surnn.runs.status import best_validation, run_status
 from surnn.tasks.base import Task, known_chance
@@ -93,8 +93,8 @@ def records(folder: RunFolder, lines: list[Line]) -> dict[str, Any]:
         environment = {}
         notes.append(str(error))
     return {
-        "task": config["task"]["name"],
-        "model": config["model"]["kind"],
+        "task": _entry(config, "task", "name"),
+        "model": _entry(config, "model", "kind"),
         "config": flat(config),
         "defaults": None,
         "metric": None,
@@ -121,7 +121,7 @@ def metric(task: Task, lines: list[Line]) -> dict[str, Any]:
         "higher_is_better": task.higher_is_better,
         "paper_of_task": task.paper,
         **{
-            name: None if line is None else {"step": line["step"], "value": line[task.metric]}
+            name: None if line is None else {"step": line["step"], "value": line.get(task.metric)}
             for name, line in points.items()
         },
     }
@@ -169,7 +169,13 @@ def _fresh_model(config: RunConfig) -> SequenceModel:
     task, kind = config.task, config.model
     if kind.backend == "triton":  # may be unavailable here
         kind = replace(kind, backend="auto")
-    return SequenceModel(kind, config.gate, task.input, task.output, task.steps)
+    return build_model(replace(config, model=kind), task)
+
+
+def _entry(config: dict[str, Any], part: str, name: str) -> str:
+    """An option of a configuration that may be damaged."""
+    options = config.get(part)
+    return str(options.get(name, "unknown")) if isinstance(options, dict) else "unknown"
 
 
 def _public(environment: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import pickle
 import shutil
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from surnn.errors import RunError, printable
+from surnn.text_files import read_own_text
 
-from .files import FREE_SPACE, checksum, read_text, sync
+from .files import FREE_SPACE, checksum, sync
+from .values import wrong_state
 
 CONFIG_COPY = "run_config.json"
 """The copy of the run's config.json in a checkpoint. By its own name a checkpoint would look like a
@@ -112,7 +115,7 @@ class Checkpoints:
                 # safetensors ignores the umask and hides its files from other users
                 shutil.copymode(folder / "state.pt", folder / "model.safetensors")
                 if (self.path / "config.json").is_file():
-                    (folder / CONFIG_COPY).write_text(read_text(self.path / "config.json"))
+                    (folder / CONFIG_COPY).write_text(read_own_text(self.path / "config.json"))
                 sums = {p.name: checksum(p) for p in sorted(folder.iterdir())}
                 (folder / "manifest.json").write_text(json.dumps(sums))
                 for path in (*folder.iterdir(), folder):
@@ -143,17 +146,20 @@ class Checkpoints:
             raise RunError(f"checkpoint {folder} {damage}; {self._alternative(folder)}")
         try:
             weights = load_file(folder / "model.safetensors", device=str(device))
+            _check_stored(folder / "state.pt")
             state: Any = torch.load(folder / "state.pt", map_location=device, weights_only=True)
-            if not isinstance(state, dict) or not isinstance(state.get("step"), int):
-                raise ValueError("state.pt holds no state of a run")
+            named = state
+            if isinstance(state, dict):
+                named = {OLD_STATE_KEYS.get(str(key), str(key)): v for key, v in state.items()}
+            if (wrong := wrong_state(named)) is not None:
+                raise ValueError(wrong)
         except DAMAGE as error:
             reason = str(error).partition("\n")[0]
             raise RunError(
                 f"checkpoint {folder} cannot be read ({type(error).__name__}: {reason}); "
                 f"{self._alternative(folder)}"
             ) from error
-        named = {str(key): value for key, value in state.items()}
-        return weights, {OLD_STATE_KEYS.get(key, key): value for key, value in named.items()}
+        return weights, named
 
     def _alternative(self, damaged: Path) -> str:
         """How to do without a damaged checkpoint."""
@@ -167,10 +173,19 @@ class Checkpoints:
         return "no other checkpoint is intact; start again with surnn train"
 
 
+def _check_stored(path: Path) -> None:
+    """Raise ValueError if a file of ``torch.save`` is compressed: torch never compresses, and a
+    file of a megabyte can unpack to a gigabyte."""
+    if zipfile.is_zipfile(path):  # otherwise torch's own reader refuses it, or reads the old format
+        with zipfile.ZipFile(path) as archive:
+            if sum(info.file_size for info in archive.infolist()) > path.stat().st_size:
+                raise ValueError(f"{path.name} unpacks to more bytes than it has")
+
+
 def damage_of(checkpoint: Path) -> str | None:
     """The damage of a checkpoint; None if it is intact."""
     try:
-        sums = json.loads(read_text(checkpoint / "manifest.json"))
+        sums = json.loads(read_own_text(checkpoint / "manifest.json"))
     except (OSError, ValueError, RecursionError):
         return "has no readable manifest"
     if not isinstance(sums, dict) or not {"model.safetensors", "state.pt"} <= set(sums):

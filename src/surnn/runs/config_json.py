@@ -1,7 +1,7 @@
 """A run's configuration as JSON: config.json in its folder."""
 
 from dataclasses import asdict, fields, is_dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from surnn.config import GATE_CONFIGS, ModelConfig, RhythmConfig, RunConfig, TrainConfig
 from surnn.config.old_keys import upgrade
@@ -9,6 +9,8 @@ from surnn.errors import RunError
 from surnn.plugins import load_gates
 from surnn.tasks import UNLISTED, load_task, task_names
 from surnn.tasks.outside import load_source, source_of
+
+from .values import fits
 
 PARTS = ("task", "model", "gate", "train")
 SOURCE = "source"
@@ -58,7 +60,22 @@ def _from_dict(kind: type, values: dict[str, Any]) -> Any:
             f"the run's configuration has {', '.join(sorted(unknown))}, which {kind.__name__} of "
             "this version of surnn does not know; another version wrote it"
         )
-    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    options = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    types = _types_of(kind)
+    for name, value in options.items():
+        if not fits(value, types.get(name, Any)):
+            raise RunError(
+                f"the run's configuration is damaged: {name} of {kind.__name__} is {value!r:.99}"
+            )
+    return kind(**options)
+
+
+def _types_of(kind: type) -> dict[str, Any]:
+    """The annotated types of options; none where a task of the user names a type that is gone."""
+    try:
+        return get_type_hints(kind)
+    except (NameError, TypeError, AttributeError):
+        return {}
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -7,20 +7,16 @@ only regular files are opened: a pipe would block for ever, a device may have ef
 import contextlib
 import hashlib
 import os
-import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from surnn.errors import RunError
+from surnn.text_files import BINARY, NO_WAIT, open_regular, regular_size
 
 FREE_SPACE = "Free disk space, or make the folder writable,"
 """How to fix a failed write; a message continues it."""
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # 0 on Windows, which has no such flag
-NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-BINARY = getattr(os, "O_BINARY", 0)
-MAX_TEXT = 1 << 30
-"""Most bytes of a text file that is read whole."""
 
 
 # ---------------------------------------------------------------------------- writing
@@ -98,7 +94,7 @@ def append_line(path: Path, line: str, retry: str, *, synced: bool = False) -> N
         existed = path.exists()
         file = os.open(path, flags, 0o666)
         try:
-            size = _regular_size(file, path)
+            size = regular_size(file, path)
             ended = size == 0 or _last_byte(file, size) == b"\n"
             _write_all(file, (b"" if ended else b"\n") + line.encode() + b"\n")
             if synced:
@@ -158,34 +154,7 @@ def _remove_draft(draft: Path) -> None:
 # ---------------------------------------------------------------------------- reading
 
 
-def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
-    """A descriptor of a regular file. Anything else is an OSError; nothing is waited for."""
-    file = os.open(path, flags | NO_WAIT | BINARY, mode)
-    try:
-        _regular_size(file, path)
-    except OSError:
-        os.close(file)
-        raise
-    return file
-
-
-def read_text(path: Path, errors: str = "strict") -> str:
-    """The content of a text file of sensible size; ``errors`` as in :meth:`bytes.decode`."""
-    with os.fdopen(open_regular(path), "rb") as file:
-        content = file.read(MAX_TEXT + 1)
-    if len(content) > MAX_TEXT:
-        raise OSError(f"{path} has more than {MAX_TEXT} bytes")
-    return content.decode(errors=errors)
-
-
 def checksum(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal digits."""
     with os.fdopen(open_regular(path), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _regular_size(file: int, path: Path) -> int:
-    about = os.fstat(file)
-    if not stat.S_ISREG(about.st_mode):
-        raise OSError(f"{path} is not a regular file")
-    return about.st_size

@@ -33,12 +33,14 @@ from torch import Tensor
 
 from surnn.config.old_keys import upgrade
 from surnn.errors import RunError, printable
+from surnn.text_files import read_own_text
 
 from .checkpoints import CONFIG_COPY, RESUMABLE, Checkpoints, damage_of
 from .config_json import flat
 from .environment import capture_environment, timestamp
-from .files import append_line, new_folder, read_text, write_atomically
+from .files import append_line, new_folder, write_atomically
 from .lock import Holder, acquire, lock_holder, release
+from .values import is_metric
 
 
 class FolderExists(RunError):
@@ -160,7 +162,7 @@ class RunFolder:
     def _json(self, name: str) -> dict[str, Any]:
         path = self.path / name
         try:
-            values = _printable(json.loads(read_text(path)))
+            values = _printable(json.loads(read_own_text(path)))
             if not isinstance(values, dict):
                 raise ValueError("it holds no options")
         except (OSError, ValueError, RecursionError) as error:
@@ -198,7 +200,7 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, without one that a killed process left incomplete."""
-        return [line for line in self._lines("metrics.jsonl") if _is_metric(line)]
+        return [line for line in self._lines("metrics.jsonl") if is_metric(line)]
 
     def evaluations(self) -> list[dict[str, Any]]:
         """The lines of evaluations.jsonl: the results of surnn eval."""
@@ -225,7 +227,7 @@ class RunFolder:
         if not path.exists():
             return
         try:
-            text = read_text(path, errors="replace")
+            text = read_own_text(path, errors="replace")
         except OSError as error:
             raise RunError(f"{path} cannot be read: {error}; delete it, or restore it") from error
         for line in text.split("\n"):
@@ -294,12 +296,6 @@ class RunFolder:
             return f"the run stopped before its first checkpoint: surnn resume {self.path}"
         reason = "no validation has finished yet; " if name == "best" else ""
         return f"{reason}use --checkpoint {names[0]} (in Python checkpoint={names[0]!r})"
-
-
-def _is_metric(line: dict[str, Any]) -> bool:
-    """Whether a line of metrics.jsonl has what every such line has."""
-    step, kind = line.get("step"), line.get("kind")
-    return isinstance(step, int) and not isinstance(step, bool) and isinstance(kind, str)
 
 
 def _printable(values: Any) -> Any:

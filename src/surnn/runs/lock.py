@@ -17,7 +17,9 @@ from typing import NamedTuple
 
 import filelock
 
-from .files import NO_FOLLOW, open_regular
+from surnn.text_files import open_regular
+
+from .files import NO_FOLLOW
 
 UNAVAILABLE = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 """Errors of file systems that have no locks."""

@@ -6,10 +6,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from surnn.config import RunConfig, TrainConfig
+from surnn.errors import RunError
 from surnn.tasks.base import Task
 
 from .folder import RunFolder
 from .time_budget import time_used
+
+STATUS = {
+    "evaluated_step", "seconds", "startup_seconds", "evaluation_seconds", "evaluations_since_best"
+}  # fmt: skip
+"""Entries of a checkpoint's state that say whether training has ended."""
 
 
 class RunStatus(NamedTuple):
@@ -60,6 +66,12 @@ def run_status(folder: RunFolder, config: RunConfig, checkpoint: str = "last") -
 
 def training_end(train: TrainConfig, state: dict[str, Any]) -> TrainingEnd | None:
     """Why training ends in this state of a checkpoint; None if it does not."""
+    missing = STATUS - set(state)
+    if missing:
+        raise RunError(
+            f"the checkpoint has no {', '.join(sorted(missing))}: it is damaged, or no process of "
+            "surnn train wrote it; use another one (--checkpoint)"
+        )
     step = state["step"]
     if step > state["evaluated_step"]:  # stopped before the last evaluation
         return None

@@ -1,5 +1,6 @@
 """Summaries of runs: everything a folder holds as one dictionary, as lines, or as a table row."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -74,7 +75,7 @@ def summary_lines(
     """:func:`run_details` for people: names, and a line of text for each."""
     task, model, train = config.task, config.model, config.train
     environment, logged = details["environment"], details["train"]
-    yield "run", str(path)
+    yield "run", printable(str(path))
     status = f"{details['status']} at step {details['step']}/{train.steps}"
     yield "status", f"{status}: {details['why']}"
     started, device, torch = (environment.get(k, "unknown") for k in ("time", "device", "torch"))
@@ -88,8 +89,8 @@ def summary_lines(
         yield "gate", _join(config.gate.kind, changed_options(config.gate, "kind"))
     yield "training", _join(f"batch {train.batch}", changed_options(train, "steps", "batch"))
     if logged is not None:
-        time = format_duration(logged["seconds"])
-        yield "loss", f"{logged['loss']:.4g} (step {logged['step']}, after {time})"
+        time = format_duration(logged.get("seconds", math.inf))
+        yield "loss", f"{logged.get('loss', math.nan):.4g} (step {logged['step']}, after {time})"
     yield "validation", format_best(details["best"], task)
     rates = format_layer_rates(details["valid"] or logged or {}, config)
     for layer, rate in enumerate(rates, 1):
@@ -101,7 +102,8 @@ def summary_lines(
         value = f"{task.metric} {line['metrics'][task.metric]:.4g}"
         weights = f"{line['checkpoint']} weights (step {line['step']})"
         yield line["split"], _join(value, [weights, *options])
-    yield from next_commands(path, details["status"], details["resume_flags"], details["process"])
+    commands = next_commands(path, details["status"], details["resume_flags"], details["process"])
+    yield from ((name, printable(command)) for name, command in commands)
 
 
 def _count_parameters(config: RunConfig) -> int | None:
@@ -117,7 +119,8 @@ def _is_evaluation(line: dict[str, Any], metric: str) -> bool:
     """Whether a line of evaluations.jsonl has what every such line has."""
     metrics, overrides = line.get("metrics"), line.get("overrides")
     named = isinstance(metrics, dict) and isinstance(metrics.get(metric), int | float)
-    return named and isinstance(overrides, dict) and {"checkpoint", "split", "step"} <= set(line)
+    texts = all(isinstance(line.get(name), str) for name in ("checkpoint", "split"))
+    return named and texts and isinstance(overrides, dict) and "step" in line
 
 
 def format_size(model: ModelConfig) -> str:

@@ -12,6 +12,7 @@ import torch
 
 from surnn.data.series import Series
 from surnn.data.series.arrays import from_arrays
+from surnn.text_files import read_text
 
 from .sequences import ON_RECORD, Sequences
 
@@ -44,7 +45,7 @@ class PythonData(Sequences):
     def check_data_unchanged(self, run: Path) -> None:
         if not (run / ON_RECORD).is_file():
             return
-        if json.loads((run / ON_RECORD).read_text())["files"] != vars(self)["_about"]:
+        if json.loads(read_text(run / ON_RECORD))["files"] != vars(self)["_about"]:
             raise ValueError(
                 f"the data are not those that {run} was trained on: pass the same, or start a new "
                 "run without resume"

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from surnn.data.series import Columns, Series, load_series
 from surnn.data.series.read import join_series
+from surnn.text_files import read_text
 
 from .base import Batch, Output, Score, Split, Task, Values
 from .batching import get_data, row_numbers, set_data
@@ -320,7 +321,7 @@ class Sequences(SequenceScores, Task):  # type: ignore[misc]  # kinds depend on 
     def check_data_unchanged(self, run: Path) -> None:
         if not (run / ON_RECORD).is_file():
             return
-        before = json.loads((run / ON_RECORD).read_text())["files"]
+        before = json.loads(read_text(run / ON_RECORD))["files"]
         for option, was in before.items():
             now = vars(self)["_about"].get(option)
             if was != now:

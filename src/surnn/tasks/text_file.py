@@ -10,6 +10,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from surnn.text_files import read_text
+
 from .base import Batch, Score, Split
 from .tokenized import SPLITS, Tokenized, TokenKind
 
@@ -112,7 +114,7 @@ class TextFile(Tokenized):
     def check_data_unchanged(self, run: Path) -> None:
         if not (run / ON_RECORD).exists():  # a run of an earlier version of surnn
             return
-        before = json.loads((run / ON_RECORD).read_text())
+        before = json.loads(read_text(run / ON_RECORD))
         if "bytes" in before:  # one file, as an earlier version wrote it
             before = {"path": before}
         for name, was in before.items():

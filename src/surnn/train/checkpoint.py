@@ -4,12 +4,15 @@ Weights and optimizer state are gathered and keyed by parameter names, so that a
 another number of processes, sharded or not.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from surnn.errors import RunError
+from surnn.runs.checkpoints import DAMAGE
 
 from .distributed import World
 
@@ -65,22 +68,42 @@ def load(trainer: "Trainer", checkpoint: str) -> tuple[dict[str, Any], dict[str,
 def restore(trainer: "Trainer", weights: dict[str, Any], state: dict[str, Any]) -> list[str]:
     """Restore the state of :func:`capture`; return notes on parts that could not be restored."""
     step, world, notes = trainer.optimizer_step, trainer.world, []
-    restore_model(trainer.model, step.optimizer, weights, state["optimizer"])
+    with _state_that_fits(trainer):
+        restore_model(trainer.model, step.optimizer, weights, state["optimizer"])
+        if step.weight_ema is not None and "weight_ema" in state:  # otherwise the mean starts here
+            step.weight_ema.restore(state["weight_ema"])
     for name in PROGRESS:
         setattr(trainer, name, state[name])
     step.reset_counters(state["loss_sum"])
-    if step.weight_ema is not None and "weight_ema" in state:  # otherwise the mean starts here
-        step.weight_ema.restore(state["weight_ema"])
     seed = (trainer.config.train.seed + RANK_SEED * world.rank) * 1_000_003 + trainer.step
-    if not restore_random(state["random_states"], world, trainer.device, seed):
+    with _state_that_fits(trainer):
+        same_random = restore_random(state["random_states"], world, trainer.device, seed)
+        same_streams = _restore_streams(
+            step.stream_tensors(), state.get("stream_states", []), world
+        )
+    if not same_random:
         notes.append(
             f"saved by {len(state['random_states'])} process(es), resumed by {world.size} on "
             f"{trainer.device.type}: batches are the same, dropout and sampled gates are drawn "
             "from another seed"
         )
-    if not _restore_streams(step.stream_tensors(), state.get("stream_states", []), world):
+    if not same_streams:
         notes.append("stream states start from zero, at their places in the text")
     return notes
+
+
+@contextmanager
+def _state_that_fits(trainer: "Trainer") -> Iterator[None]:
+    """Errors of loading a state that is not of this model and optimizer, as RunError."""
+    try:
+        yield
+    except DAMAGE as error:
+        reason = str(error).partition("\n")[0]
+        raise RunError(
+            f"the checkpoint does not fit the run's model and optimizer ({type(error).__name__}: "
+            f"{reason}); was config.json edited? Put the checkpoint's run_config.json in its "
+            "place, or begin a new run with these weights: surnn train TASK --train.start RUN"
+        ) from error
 
 
 def _restore_streams(tensors: list[Tensor], saved: list[list[Tensor]], world: World) -> bool:
@@ -131,6 +154,11 @@ def restore_model(
     api.set_model_state_dict(model, weights, options=options)
     if state:
         api.set_optimizer_state_dict(model, optimizer, state, options=options)
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            shaped = isinstance(value, Tensor) and value.shape in ((), parameter.shape)
+            if not shaped and name != "step":
+                raise ValueError(f"{name} of the optimizer's state is no tensor of its parameter")
     for group, group_options in zip(optimizer.param_groups, own, strict=True):
         group.update(group_options)
 

@@ -16,6 +16,7 @@ from surnn.runs.loading import portable_config
 from surnn.tasks.base import Task
 from surnn.tasks.language import Language
 from surnn.tasks.tokenized import Tokenized
+from surnn.text_files import read_text
 
 MAX_NAMES = 4
 """Most names of misfitting weights in a message; usually all have one reason."""
@@ -98,7 +99,7 @@ def _check_tokens(folder: RunFolder, source: Task, task: Task) -> None:
     if not isinstance(task, Tokenized):
         return
     file = _tokenizer(folder)
-    if task.files().get("tokenizer.json") != file.read_text(encoding="utf-8"):
+    if task.files().get("tokenizer.json") != read_text(file):
         raise ConfigError(
             f"the weights of {folder.path} were trained with other tokens than this run's: use "
             f"--task.tokens bpe --task.vocabulary {source.vocabulary} --task.tokenizer {file}"

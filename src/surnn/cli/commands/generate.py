@@ -19,6 +19,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surnn.errors import printable
+from surnn.text_files import read_text
+
 from ..main import CommandError
 
 if TYPE_CHECKING:
@@ -73,11 +76,16 @@ def run(arguments: argparse.Namespace) -> None:
             tokens = chain((next(tokens),), tokens)
         if arguments.samples > 1:
             sys.stdout.write(f"----- seed {seed} -----\n")
-        sys.stdout.write(codec.echo(prompt, text) if text else "")
+        sys.stdout.write(shown(codec.echo(prompt, text)) if text else "")
         for part in before_stop(arguments.stop, (codec.to_bytes(int(t)) for t in tokens)):
-            sys.stdout.write(codec.decode(part))
+            sys.stdout.write(shown(codec.decode(part)))
             sys.stdout.flush()
         sys.stdout.write(codec.finish() + "\n")
+
+
+def shown(text: str) -> str:
+    """Generated text as it is written: a terminal must not obey what a model makes up."""
+    return printable(text) if sys.stdout.isatty() else text
 
 
 def before_stop(stop: str | None, parts: Iterator[bytes]) -> Iterator[bytes]:
@@ -122,7 +130,7 @@ class TextCodec:
         from surnn.data.tokens import END, load, token_bytes  # noqa: PLC0415 (an extra)
 
         try:
-            self.coder = load(tokenizer.read_text(encoding="utf-8"), vocabulary)
+            self.coder = load(read_text(tokenizer), vocabulary)
         except OSError as error:
             raise CommandError(f"--tokenizer {tokenizer} cannot be read: {error}") from error
         self.first = self.coder.token_to_id(END)
@@ -195,7 +203,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _is_hugging_face(path: Path) -> bool:
     try:
-        return "model_type" in json.loads((path / "config.json").read_text(encoding="utf-8"))
+        return "model_type" in json.loads(read_text(path / "config.json"))
     except (OSError, ValueError):  # opening it as a run gives the error
         return False
 

@@ -9,6 +9,8 @@ import argparse
 import time
 from pathlib import Path
 
+from surnn.errors import printable
+
 HELP = "write a page about a run, or several side by side"
 
 
@@ -34,19 +36,20 @@ def run(arguments: argparse.Namespace) -> None:
         RunFolder.open(path)
     runs = []
     for path, name in zip(arguments.runs, names(arguments.runs), strict=True):
-        print(f"{name}: reading", flush=True)
+        title = printable(name)
+        print(f"{title}: reading", flush=True)
         runs.append(
             gather(
                 path, name, gates=not arguments.no_gates, data=arguments.data,
-                say=lambda text, name=name: print(f"{name}: {text}", flush=True),
+                say=lambda text, title=title: print(f"{title}: {text}", flush=True),
             )
         )  # fmt: skip
         for note in runs[-1]["notes"]:
-            print(f"{name}: {note}")
+            print(printable(f"{name}: {note}"))
     text = page(runs)
     write(text, out)
     took = time.perf_counter() - begin
-    print(f"{out}: {len(text.encode()) / 1e6:.2f} MB, written in {took:.1f} s")
+    print(f"{printable(str(out))}: {len(text.encode()) / 1e6:.2f} MB, written in {took:.1f} s")
     if arguments.open:
         import webbrowser  # noqa: PLC0415
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from surnn.data import DataError
+from surnn.data import DataError, archives
 from surnn.errors import MissingExtra, suggestion
 
 from .base import Columns, Series, as_numbers, as_numbers_or_texts
@@ -96,6 +96,12 @@ def read_parquet(path: Path) -> Table:
         from pyarrow import parquet  # noqa: PLC0415 (optional)
     except ModuleNotFoundError as error:
         raise MissingExtra("pyarrow", "reading a Parquet file") from error
+    about = parquet.read_metadata(path)
+    if 8 * about.num_rows * about.num_columns > archives.MAX_UNPACKED:  # repeated values take none
+        raise DataError(
+            f"{path} has {about.num_rows:,} rows of {about.num_columns} columns, more than "
+            f"{archives.MAX_UNPACKED / 1e9:.1f} GB; divide it into several files"
+        )
     table: Table = {}
     for name, column in zip(
         (read := parquet.read_table(path)).column_names, read.columns, strict=True

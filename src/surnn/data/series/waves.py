@@ -1,5 +1,6 @@
 """WAV files as sequences: the logarithms of mel bands, or frames of raw samples."""
 
+import os
 import wave
 from functools import lru_cache
 from pathlib import Path
@@ -7,7 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from surnn.data import DataError
+from surnn.text_files import open_regular
 
+MAX_RATE = 1 << 20
+"""Most samples a second: the memory of a spectrum follows the rate that a file claims."""
 FLOOR = 1e-6
 """Added to energies before the logarithm, so that silence is finite."""
 
@@ -15,11 +19,16 @@ FLOOR = 1e-6
 def read_wave(path: Path) -> tuple[np.ndarray, int]:
     """Samples from -1 to 1, channels averaged, and the sampling rate."""
     try:
-        with wave.open(str(path), "rb") as file:
+        with os.fdopen(open_regular(path), "rb") as raw_file, wave.open(raw_file) as file:
             channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
             raw = file.readframes(file.getnframes())
     except (wave.Error, EOFError, OSError) as error:
         raise DataError(f"{path} cannot be read as a PCM WAV file: {error}") from error
+    if width > 4 or not 0 < rate <= MAX_RATE:
+        raise DataError(
+            f"{path} claims {8 * width} bits and {rate} samples a second; expected 8, 16, 24 or 32 "
+            f"bits and at most {MAX_RATE}"
+        )
     if width == 3:  # 24 bits: shift them into the upper bytes of 32
         wide = np.zeros((len(raw) // 3, 4), np.uint8)
         wide[:, 1:] = np.frombuffer(raw, np.uint8).reshape(-1, 3)

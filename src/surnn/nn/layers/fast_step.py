@@ -109,7 +109,7 @@ def fast_step(layer: "SelectiveLayer", x: Tensor, state: Any) -> tuple[Tensor, S
         return None
     batch = x.shape[0]
     clock = [1 + t for t in state.t.reshape(-1).tolist()]
-    weights = [_weights(layer, index) for index in range(len(gates))]
+    weights = [_weights(layer, index, x.shape[1]) for index in range(len(gates))]
     if not all(1 <= t <= MAX_CLOCK for t in clock) or None in weights:
         return None
     new, memories = torch.empty_like(state.cell), []
@@ -185,13 +185,19 @@ def _is_plain(x: Tensor) -> bool:
     return plain and x.dtype is torch.float32 and x.is_cpu
 
 
-def _weights(layer: "SelectiveLayer", index: int) -> list[int | None] | None:
+def _weights(layer: "SelectiveLayer", index: int, features: int) -> list[int | None] | None:
     """Addresses of the weights of one layer; None where C cannot read one of them."""
     addresses: list[int | None] = [None] * 4
-    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if layer.bias else 2]
-    for place, name in enumerate(names):
+    rows = layer.cell.drives * layer.state_size
+    reads = features if index == 0 else layer.state_size
+    shapes = {"weight_ih": (rows, reads), "weight_hh": (rows, layer.head_size)}
+    if layer.bias:
+        shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+    for place, (name, shape) in enumerate(shapes.items()):
         weight = layer._parameters.get(name + suffix_of(index, 0))
         if weight is None or not _is_plain(weight) or not weight.is_contiguous():
+            return None
+        if weight.shape != shape:  # C would read past its end
             return None
         addresses[place] = weight.data_ptr()
     return addresses

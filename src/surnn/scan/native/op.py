@@ -45,6 +45,7 @@ class _Call:
         heads, drives, width, _ = operands.weight.shape
         self.drives = drives
         cell = operands.cell
+        _check(operands, state)
         self.tensors: list[Tensor] = []
         self.scan = Scan(
             steps=steps, batch=batch, heads=heads, width=width, features=features,
@@ -93,6 +94,39 @@ class _Call:
         """Call ``surnn_scan_name``."""
         if getattr(_library(), f"surnn_scan_{name}")(ctypes.byref(self.scan)):
             raise MemoryError(f"no memory for the {name} pass of the native scan")
+
+
+def _check(operands: ScanOperands, state: Tensor) -> None:
+    """Raise unless dtypes and shapes are those of the contract: the C code trusts them."""
+    x, cell, gate = operands.x, operands.cell, operands.gate
+    steps, batch, features = x.shape
+    heads, _, width, _ = operands.weight.shape
+    drives, components = cell.drives, len(cell.components)
+    gate_batch, gate_width = 1 if gate.shape[1] == 1 else batch, 1 if gate.shape[-1] == 1 else width
+    floats = {
+        "x": (x, (steps, batch, features)),
+        "weight": (operands.weight, (heads, drives, width, features)),
+        "bias": (operands.bias, (heads, drives, width)),
+        "recurrent": (operands.recurrent, (heads, drives, width, width)),
+        "unit": (operands.unit, (len(cell.unit_parameters), heads, width)),
+        "gate": (gate, (steps, gate_batch, heads, gate_width)),
+        "decay": (operands.decay, (heads, components, width)),
+        "state": (state, (batch, heads, components, width)),
+    }
+    for name, (tensor, shape) in floats.items():
+        if tensor is not None and (tensor.dtype != torch.float32 or tensor.shape != shape):
+            raise ValueError(
+                f"the native scan takes {name} as float32 {list(shape)}, got {tensor.dtype} "
+                f"{list(tensor.shape)}"
+            )
+    lengths, reset = operands.lengths, operands.reset
+    if lengths is not None and lengths.shape != (batch,):
+        raise ValueError(f"the native scan takes {batch} lengths, got {list(lengths.shape)}")
+    for name, mask in (("reset", reset), ("relevant", operands.relevant)):
+        if mask is not None and mask.dtype != torch.bool:
+            raise ValueError(f"the native scan takes {name} as bool, got {mask.dtype}")
+    if reset is not None and reset.shape != (steps, batch):
+        raise ValueError(f"the native scan takes reset [T, B], got {list(reset.shape)}")
 
 
 def _library() -> ctypes.CDLL:
@@ -259,13 +293,18 @@ def scan(inputs: ScanInputs) -> tuple[Tensor, Tensor]:
     """Outputs [T, B, N, D] and the last state [B, N, C, D].
 
     With x in half precision (autocast), x and the input weights are rounded to it, and their
-    products are summed in float32.
+    products are summed in float32. Other operands of another dtype, such as a single weight in
+    bfloat16, are computed in float32.
     """
     half = inputs.x.dtype
     if half != torch.float32:
         rounded = {name: getattr(inputs, name).to(half).float() for name in ("x", "weight", "bias")}
         y, last = scan(inputs.replace(**rounded))
         return y.to(half), last
+    names = ("weight", "bias", "recurrent", "unit", "gate", "decay")
+    other = {n: v for n in names if (v := getattr(inputs, n)) is not None and v.dtype != half}
+    if other:
+        inputs = inputs.replace(**{name: value.float() for name, value in other.items()})
     steps, batch = inputs.x.shape[:2]
     heads, _, width, _ = inputs.weight.shape
     # In a traced graph no size may depend on data, so it allocates room for all units.

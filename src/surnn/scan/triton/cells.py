@@ -130,7 +130,7 @@ def update(x, q, h, u, CELL: tl.constexpr, CONSTANTS: tl.constexpr, HALF: tl.con
         return (tl.maximum(x[0] + q[0], 0.0, propagate_nan=tl.PropagateNan.ALL),)
     elif CELL == "lif":
         v = h[1] + (1.0 - u[0]) * (x[0] + q[0])
-        s, _ = spike(v, v * 0.0, CONSTANTS)
+        s, _ = spike(v, tl.zeros_like(v), CONSTANTS)
         return (s, u[0] * v - CONSTANTS[0] * s)
     else:
         v = h[1] + (1.0 - u[0]) * (x[0] + q[0])
@@ -192,7 +192,7 @@ def pull(a, k, h, u, CELL: tl.constexpr, CONSTANTS: tl.constexpr):
         SLOPE: tl.constexpr = CONSTANTS[3]
         alpha = u[0]
         v = h[1] + (1.0 - alpha) * k[0]
-        _, above = spike(v, v * 0.0, CONSTANTS)
+        _, above = spike(v, tl.zeros_like(v), CONSTANTS)
         s_by_v = surrogate_derivative(above, KIND, SLOPE)
         by_v = a[0] * s_by_v + a[1] * (alpha - CONSTANTS[0] * s_by_v)
         columns = (by_v * (1.0 - alpha),)
