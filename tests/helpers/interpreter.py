@@ -7,8 +7,8 @@ from triton.runtime import interpreter
 def mend() -> None:
     """Make the interpreters of Triton 3.6 to 3.9 run our kernels, beside any numpy.
 
-    A comparison of scalars has the dtype of its operands there, so that broadcasting makes an integer
-    of it; 3.9 refuses that as a mask. And 3.6 takes ``int`` of an array [1], which numpy 2.4 refuses.
+    A comparison of scalars has the dtype of its operands there, so that a broadcast makes integers
+    of it; 3.9 refuses these as a mask. And 3.6 takes ``int`` of an array [1]; numpy 2.4 refuses.
     """
     splat, patch = interpreter.InterpreterBuilder.create_splat, interpreter._patch_lang_tensor
 
