@@ -12,6 +12,12 @@ if find_spec("beartype") and find_spec("jaxtyping"):  # shapes are checked where
         import surnn.analysis  # noqa: F401
 
 from helpers.tiny_sets import data  # noqa: F401 (a fixture, for whoever names it)
+from surnn.nn.runtime import has_triton, is_interpreted
+
+if has_triton() and is_interpreted():
+    from helpers.interpreter import mend
+
+    mend()
 
 
 @pytest.fixture(autouse=True)

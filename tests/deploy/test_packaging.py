@@ -10,6 +10,7 @@ import zipfile
 import pytest
 
 from helpers.paths import ROOT
+from surnn.library import find_library
 
 setuptools = pytest.importorskip("setuptools")
 pytestmark = pytest.mark.skipif(
@@ -53,6 +54,17 @@ def test_a_wheel_without_the_library_is_tagged_for_any_platform(tree):
     assert 'Requires-Dist: filelock>=3.20.1; extra == "train"' in text
     for line in ("Author: ", "Project-URL: Repository", "Classifier: Programming Language :: C"):
         assert line in text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads sections of an ELF file")
+def test_the_library_has_no_symbols_to_debug_with():
+    library = find_library()
+    if library is None:
+        pytest.skip("the C library is not built")
+    names = library.read_bytes()
+    assert b".dynsym" in names  # section names are there to be read
+    assert b".symtab" not in names
+    assert b".debug" not in names
 
 
 def test_a_source_distribution_is_complete(tree):

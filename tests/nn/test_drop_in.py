@@ -139,10 +139,12 @@ def test_counted_operations_follow_the_updates(ours, theirs):
     assert count(lambda: meta(X.to("meta"))) == dense
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])  # bfloat16: after a Linear
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS)
-def test_the_output_dtype_under_autocast_is_torchs(ours, theirs):
+def test_the_output_dtype_under_autocast_is_torchs(ours, theirs, dtype):
+    x = X.to(dtype)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert ours(FEATURES, HIDDEN)(X)[0].dtype == theirs(FEATURES, HIDDEN)(X)[0].dtype
+        assert ours(FEATURES, HIDDEN)(x)[0].dtype == theirs(FEATURES, HIDDEN)(x)[0].dtype
 
 
 # ---------------------------------------------------------------------------- cells

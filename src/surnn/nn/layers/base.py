@@ -228,7 +228,7 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
         with torch.autocast(x.device.type, enabled=False):
             y, new, rates = self._run_layers(x, state, lengths, reset, backend, calibrate, half)
         if x.device.type == "cpu" and self.cell_name == "gru":  # nn.GRU's output there
-            y = y.to(state.cell.dtype)
+            y = y.to(torch.promote_types(x.dtype, half))
         return y, new, rates
 
     def _run_layers(
