@@ -149,6 +149,40 @@ def test_skipgru_is_its_definition(bias):
         assert layer.weight_u.grad.abs().min() > 0
 
 
+def skip_by_autograd(layer: SkipGRU, x: Tensor) -> Tensor:
+    """The paper's equations, differentiated step by step; gradients pass through the rounding."""
+    h, probability = x.new_zeros(len(x), WIDTH), x.new_ones(len(x), 1)
+    outputs = []
+    for now in x.unbind(1):
+        update = StraightThrough.apply(probability, (probability >= 0.5).to(x.dtype))
+        drive, rec = now @ layer.weight_ih.T + layer.bias_ih, h @ layer.weight_hh.T + layer.bias_hh
+        (r_x, z_x, n_x), (r_h, z_h, n_h) = drive.chunk(3, -1), rec.chunk(3, -1)
+        r, z = torch.sigmoid(r_x + r_h), torch.sigmoid(z_x + z_h)
+        new = (1 - z) * torch.tanh(n_x + r * n_h) + z * h
+        h = update * new + (1 - update) * h
+        gain = torch.sigmoid(h @ layer.weight_u.T + layer.bias_u)
+        grown = probability + torch.minimum(gain, 1 - probability)
+        probability = update * gain + (1 - update) * grown
+        outputs.append(h)
+    return torch.stack(outputs, 1)
+
+
+def test_gradients_of_skipgru_are_those_of_its_equations():
+    torch.manual_seed(0)
+    layer = SkipGRU(FEATURES, WIDTH).double()
+    layer.bias_u.data.fill_(-1.0)
+    layer.weight_u.data.mul_(3)
+    x = torch.randn(3, STEPS, FEATURES, dtype=torch.float64, requires_grad=True)
+    direction = torch.randn(3, STEPS, WIDTH, dtype=torch.float64)
+    found, expected = (
+        torch.autograd.grad((y * direction).sum(), [x, *layer.parameters()])
+        for y in (layer(x), skip_by_autograd(layer, x))
+    )
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+        assert one.abs().max() > 1e-6
+
+
 @pytest.mark.parametrize("kind", ["deltagru", "skipgru"])
 def test_a_budget_saves_work(kind):
     """The weight of the work in the loss is felt in training."""

@@ -7,9 +7,12 @@ import pytest
 import torch
 
 from helpers.tiny_sets import CPU, ready
+from surnn.config import ModelConfig, RhythmConfig
+from surnn.models.model import SequenceModel
 from surnn.tasks import keyword_scores, keyword_stream, speech_frames
 from surnn.tasks.keyword_scores import LOGITS, QUIET, sweep
 from surnn.tasks.keyword_stream import HOLD, IGNORED, TAIL, KeywordStream
+from surnn.train.evaluate import evaluate
 
 DENSE = {"words_per_minute": 24.0, "test_words_per_minute": 24.0, "test_hours": 0.03}
 
@@ -61,6 +64,14 @@ def test_detections_are_those_of_a_loop_over_frames(data):
     assert some > 0
 
 
+def test_a_keyword_is_detected_again_after_a_pause():
+    """After exactly QUIET frames below the threshold, not after one less."""
+    above = torch.zeros(1, 4 * QUIET, dtype=torch.bool)
+    again, too_soon = 4 + QUIET, 4 + QUIET + QUIET
+    above[0, [2, 3, again, too_soon]] = True
+    assert keyword_scores.detections(above)[0].nonzero()[:, 0].tolist() == [2, again]
+
+
 def test_a_detector_that_knows_the_answers_misses_nothing(data):
     task = ready("keyword_stream", data, **DENSE)
     batch = task.batch("test", 0, 8, 0, CPU)
@@ -89,6 +100,23 @@ def test_values_add_up_over_batches(data):
     expected = sweep(prediction, whole.target)
     assert torch.equal(together.total, expected.total)
     assert torch.equal(together.count, expected.count)
+
+
+def test_an_evaluation_in_batches_is_the_score_of_the_whole_set(data):
+    task = ready("keyword_stream", data, **DENSE)
+    torch.manual_seed(2)
+    model = SequenceModel(
+        ModelConfig("gru", layers=1, width=16, block="stack"), RhythmConfig(), task.input,
+        task.output, task.steps,
+    )  # fmt: skip
+    with torch.no_grad():
+        model.head.weight.mul_(20)
+        whole = task.batch("test", 0, task.size("test"), 0, CPU)
+        expected = task.score(model(whole.x), whole)
+    found = evaluate(model, task, "test", 3, CPU)
+    assert found["curve"] == expected.reading("curve").value
+    assert found["misses"] == expected.value
+    assert expected.total[:, :2].double().mean() > 0
 
 
 def test_misses_are_read_at_the_allowed_number_of_false_alarms():

@@ -46,7 +46,7 @@ class Sweep(Score):
             return [[round(number, 7) for number in row] for row in rows.tolist()]
         allowed = per_hour <= self.per_hour
         if not allowed.any():
-            return 1.0 if self.kind == "misses" else float("nan")
+            return 1.0 if self.kind == "misses" else 0.0
         best = torch.where(allowed, misses, torch.inf).argmin()
         if self.kind == "misses":
             return misses[best].item()
