@@ -13,7 +13,7 @@ from .base import Recipe as Recipe
 
 MODULES = (
     "copying", "arena", "selective_copy", "language", "pixels", "stepwise", "mackey_glass",
-    "ecg_and_speech", "races", "state_tracking",
+    "ecg_and_speech", "races", "state_tracking", "speech_commands",
 )  # fmt: skip
 for _module in MODULES:  # each module registers its recipes
     import_module(f".{_module}", __name__)

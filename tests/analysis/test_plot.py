@@ -38,6 +38,10 @@ SHOWS = {
         ("sugru", "again", "gru"),
         "copying\n\nupdate rate [% of time steps]\ntest accuracy\nSuGRU (2 seeds)\nGRU",
     ),
+    "metric-by-work": (
+        ("sugru", "again", "gru"),
+        "copying\n\nthousand multiply-accumulates per time step\ntest accuracy\nSuGRU (2 seeds)",
+    ),
     "copying-loss": (("sugru", "gru"), "memoryless, delay 10: 0.6931"),
     "gradients": (("sugru", "gru"), "GRU: p = 1.00, ρ ="),
     "proposition-1": (("sugru",), "updates of the unit in 30 steps"),

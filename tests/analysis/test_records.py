@@ -7,8 +7,10 @@ import pytest
 
 from helpers.drawing import draw, texts
 from surnn.analysis.figures import NotApplicable
+from surnn.analysis.work import step_work
 from surnn.config import ModelConfig, RhythmConfig, RunConfig
-from surnn.runs.config_json import config_to_dict
+from surnn.models.model import SequenceModel
+from surnn.runs.config_json import config_from_dict, config_to_dict
 from surnn.runs.folder import RunFolder
 from surnn.tasks.copying import Copying
 from surnn.tasks.mackey_glass import MackeyGlass
@@ -50,6 +52,23 @@ def test_rates_that_were_asked_for_are_joined_and_seeds_averaged(tmp_path):
         [pytest.approx([20, 0.7]), pytest.approx([30, 0.9])],
         [pytest.approx([100, 0.5])],
     ]
+
+
+def test_work_is_counted_at_the_update_rates(tmp_path):
+    runs = [
+        with_metrics(tmp_path / name, {"accuracy": 0.5, "update_rate": [rate] * 2})
+        for name, rate in (("a", 0.0), ("b", 1.0))
+    ]
+    counted = [
+        draw("metric-by-work", run).axes[0].containers[0].lines[0].get_xydata()[0, 0]
+        for run in runs
+    ]
+    config = config_from_dict(json.loads((runs[0] / "config.json").read_text()))
+    task = config.task
+    model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
+    dense, none = step_work(model, [1.0, 1.0]).done, step_work(model, [0.0, 0.0]).done
+    assert counted == pytest.approx([none / 1000, dense / 1000])
+    assert none < dense
 
 
 def test_soft_gates_update_at_every_step(tmp_path):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from surnn.data import SETS, texts
+from surnn.data import SETS, speech, texts
 from surnn.data import ecg as ecg_files
 from surnn.tasks import ecg, load_task
 from surnn.tasks import enwik8 as enwik8_task
@@ -21,7 +21,7 @@ from surnn.tasks.base import Batch, Split, Task, order
 CPU = torch.device("cpu")
 REAL = (
     "smnist", "psmnist", "spiking_psmnist", "scifar", "lra_image", "lra_text", "lra_retrieval",
-    "ecg_beats", "spoken_digits", "enwik8",
+    "ecg_beats", "spoken_digits", "speech_commands", "enwik8",
 )  # fmt: skip
 
 
@@ -106,6 +106,31 @@ def write_sounds(folder: Path) -> None:
         path.write_bytes(wav(generator.normal(0, 3000, 80_000), 16_000))
 
 
+def write_words(folder: Path) -> dict[tuple[str, str, int], np.ndarray]:
+    """A complete set of the ten commands and two other words: 2 clips of each in each split."""
+    generator, written = np.random.default_rng(1), {}
+    root = folder / "speech_commands_v0.01"
+    lists: dict[int, list[str]] = {0: [], 1: [], 2: []}
+    for number, word in enumerate((*speech.CORE, "bed", "cat")):
+        (root / word).mkdir(parents=True)
+        for split in range(3):
+            for take in range(2):
+                name = f"{split:08x}_nohash_{take}"
+                times = np.arange(12_000 + 2000 * split)
+                samples = 4000 * np.sin(times * (0.05 + 0.05 * number)) * (times > 3000)
+                samples = (samples + generator.normal(0, 30, len(times))).astype(np.int16)
+                (root / word / f"{name}.wav").write_bytes(wav(samples, 16_000))
+                lists[split].append(f"{word}/{name}.wav")
+                written[word, name, split] = samples
+    (root / "validation_list.txt").write_text("\n".join(lists[1]))
+    (root / "testing_list.txt").write_text("\n".join(lists[2]))
+    (root / "_background_noise_").mkdir()
+    for name in SETS["speech_commands_noise"].layouts[0].files:
+        path = root / "_background_noise_" / name
+        path.write_bytes(wav(generator.normal(0, 3000, 80_000), 16_000))
+    return written
+
+
 def pack_212(samples: np.ndarray) -> bytes:
     pairs = samples.reshape(-1, 2).astype(int) & 0xFFF
     return b"".join(bytes([a & 255, (a >> 8) | (b >> 8) << 4, b & 255]) for a, b in pairs)
@@ -156,6 +181,7 @@ def data(tmp_path, monkeypatch) -> Path:
     write_imdb(tmp_path)
     write_aan(tmp_path)
     write_sounds(tmp_path)
+    write_words(tmp_path)
     write_mitbih(tmp_path)
     with zipfile.ZipFile(tmp_path / "enwik8.zip", "w") as archive:
         archive.writestr("enwik8", bytes(i % 251 for i in range(1000)))
@@ -180,6 +206,7 @@ OPTIONS = {
     "text_file": {"context": 16, "path": "book.txt"},
     "ecg_beats": {"window": 500},
     "spoken_digits": {"seconds": 0.5},
+    "keyword_stream": {"seconds": 5.0, "test_seconds": 6.0, "test_hours": 0.02},
     "lra_text": {"max_length": 32},
     "lra_retrieval": {"max_length": 12},
     "sequences": {

@@ -8,10 +8,12 @@ from torch import Tensor, nn
 
 from surnn.models.baselines import (
     Attention,
+    DeltaGRU,
     DiagonalSSM,
     GatedDelta,
     LinearMap,
     MinGRU,
+    SkipGRU,
     TorchRecurrent,
 )
 from surnn.models.baselines.attention import rotate
@@ -26,6 +28,8 @@ MIXERS = {
     "mingru": lambda: MinGRU(WIDTH, WIDTH),
     "delta": lambda: GatedDelta(WIDTH, 2),
     "delta, products": lambda: GatedDelta(WIDTH, 2, products=3),
+    "deltagru": lambda: DeltaGRU(WIDTH, WIDTH, 0.01),
+    "skipgru": lambda: SkipGRU(WIDTH, WIDTH),
     "linear": lambda: LinearMap(WIDTH, WIDTH),
     "s4d": lambda: DiagonalSSM(WIDTH, 4),
     "attention": lambda: Attention(WIDTH, 2),

@@ -116,7 +116,7 @@ def onnx_session(layer: nn.RNNBase) -> Any:
         tensor_name = f"x{i + 1}"
     weights.append(numpy_helper.from_array(np.array([1]), "directions"))
     kind = onnx.TensorProto.FLOAT
-    inputs = [helper.make_tensor_value_info("x", kind, ["T", 1, 1])]
+    inputs = [helper.make_tensor_value_info("x", kind, ["T", 1, layer.input_size])]
     inputs += [helper.make_tensor_value_info(f"h{i}", kind, [1, 1, width]) for i in range(count)]
     outputs = [helper.make_tensor_value_info(tensor_name, kind, ["T", 1, width])]
     outputs += [helper.make_tensor_value_info(f"new{i}", kind, [1, 1, width]) for i in range(count)]

@@ -8,7 +8,8 @@ from surnn.errors import ConfigError
 from .checks import changed, check_at_least, check_at_most, check_share
 
 ModelKind = Literal["sugru", "sulstm", "surnn", "susnn", "gru", "lstm", "rnn", "transformer",
-                    "s4d", "mingru", "delta", "linear"]  # fmt: skip
+                    "s4d", "mingru", "delta",
+                    "deltagru", "skipgru", "linear"]  # fmt: skip
 OURS: tuple[ModelKind, ...] = ("sugru", "sulstm", "surnn", "susnn")
 """Models with gates; the others are baselines."""
 HEAD_SIZE = 16
@@ -86,6 +87,11 @@ class ModelConfig:
     """s4d: number of modes per channel."""
     products: int = 1
     """delta: number of reflections per time step."""
+    threshold: float = 0.1
+    """deltagru: change of an input or a state above which it is multiplied anew."""
+    budget: float = 0.0
+    """skipgru: weight of the share of updates in the loss. deltagru: weight of the mean change of
+    states."""
     neuron: Literal["alif", "lif"] = "alif"
     """susnn: kind of neuron, with an adaptive threshold (alif) or without (lif)."""
     adaptation_always_decays: bool = False
@@ -146,7 +152,7 @@ class ModelConfig:
             raise ConfigError(
                 f"model.widths must be at most {MOST_LAYERS} numbers from 1 to {MOST_UNITS}"
             )
-        check_at_least(self, "model", 0, "ungated_layers")
+        check_at_least(self, "model", 0, "ungated_layers", "threshold", "budget")
         if self.ungated_layers >= self.layers:
             raise ConfigError(
                 f"model.ungated_layers {self.ungated_layers} leaves none of {self.layers} layers "
@@ -215,6 +221,8 @@ MODELS_WITH: dict[str, tuple[ModelKind, ...]] = {
     "half_state": ("gru", "lstm", "rnn"),
     "state": ("s4d",),
     "products": ("delta",),
+    "threshold": ("deltagru",),
+    "budget": ("deltagru", "skipgru"),
 }
 """Options that only some kinds of model have."""
 BLOCKS_WITH: dict[str, tuple[str, ...]] = {

@@ -104,6 +104,15 @@ def _wikitext(name: str, version: str, size: int, sha256: str, *more: Layout) ->
     )
 
 
+def _speech_commands(version: str, size: int, checksum: str) -> Remote:
+    archive = f"speech_commands_v0.0{version}.tar.gz"
+    mirrors = (
+        "https://storage.googleapis.com/download.tensorflow.org/data/",
+        "http://download.tensorflow.org/data/",
+    )
+    return Remote(archive, tuple(mirror + archive for mirror in mirrors), size, checksum)
+
+
 _ALL = (
     DataSet(
         name="mnist",
@@ -233,27 +242,53 @@ _ALL = (
         folders=("free-spoken-digit-dataset", "free-spoken-digit-dataset-1.0.10"),
     ),
     DataSet(
+        name="speech_commands",
+        title="Speech Commands, one-second clips of single words",
+        licence="CC BY 4.0",
+        citation="Warden, Speech Commands, arXiv:1804.03209, 2018",
+        remotes=(
+            _speech_commands(
+                "1",
+                1_489_096_277,
+                "sha256:743935421bb51cccdb6bdd152e04c5c70274e935c82119ad7faeec31780d811d",
+            ),
+        ),
+        layouts=(
+            Layout("archive", ("speech_commands_v0.01.tar.gz",)),
+            Layout("archive", ("speech_commands_v0.02.tar.gz",)),
+            Layout("folder", ("testing_list.txt", "validation_list.txt", "yes", "go")),
+            Layout(
+                "packed",
+                ("gsc_v001_logmel_u8_core10.npz.xz", "gsc_v001_logmel_u8_others8000.npz.xz"),
+                lacks="four in five clips of the words that are no commands",
+            ),
+        ),
+        folders=tuple(
+            f"{folder}speech_commands_v0.0{version}"
+            for folder in ("", "SpeechCommands/")
+            for version in (1, 2)
+        ),
+    ),
+    DataSet(
         name="speech_commands_noise",
         title="Background noise of Speech Commands",
         licence="CC BY 4.0",
         citation="Warden, Speech Commands, arXiv:1804.03209, 2018",
-        remotes=(
-            Remote(
-                "speech_commands_v0.02.tar.gz",
-                (
-                    "https://storage.googleapis.com/download.tensorflow.org/data/"
-                    "speech_commands_v0.02.tar.gz",
-                    "http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
-                ),
-                2_428_923_189,
-                "md5:6b74f3901214cb2c2934e98196829835",
-            ),
-        ),
+        remotes=(_speech_commands("2", 2_428_923_189, "md5:6b74f3901214cb2c2934e98196829835"),),
         layouts=(
             Layout("folder", _NOISE),
             Layout("packed", ("speechcommands_background_noise.tar.xz",)),
+            Layout("archive", ("speech_commands_v0.01.tar.gz",)),
+            Layout("archive", ("speech_commands_v0.02.tar.gz",)),
         ),
-        folders=("_background_noise_", "SpeechCommands/speech_commands_v0.02/_background_noise_"),
+        folders=(
+            "_background_noise_",
+            "SpeechCommands/speech_commands_v0.02/_background_noise_",
+            "SpeechCommands/speech_commands_v0.01/_background_noise_",
+            "speech_commands_v0.01/_background_noise_",
+            "speech_commands_v0.02/_background_noise_",
+            "speech_commands",
+        ),
         unpack=tuple(f"_background_noise_/{name}" for name in _NOISE),
     ),
     DataSet(

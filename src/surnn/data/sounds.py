@@ -9,6 +9,8 @@ from .archives import Limited, members, npz, reading
 from .locate import need
 from .registry import DataError
 
+NOISES = "_background_noise_"
+
 
 class Clips(NamedTuple):
     """Spoken digits at 8 kHz, concatenated in ``samples``."""
@@ -29,7 +31,7 @@ def fsdd(data: Path | None = None) -> Clips:
             arrays = npz(path)
             return Clips(*(arrays[k] for k in ("pcm", "lens", "digit", "index")))
         clips = {
-            name.rsplit("/", 1)[-1]: _wav(name, content, 8000)
+            name.rsplit("/", 1)[-1]: read_wav(name, content, 8000)
             for name, content in members(path)
             if name.endswith(".wav")
         }
@@ -51,9 +53,9 @@ def noise(data: Path | None = None) -> dict[str, np.ndarray]:
     source = stored.folder if stored.kind == "folder" else stored.paths[0]
     with reading(source):
         recordings = {
-            Path(name).stem: _wav(name, content, 16000)
+            Path(name).stem: read_wav(name, content, 16000)
             for name, content in members(source)
-            if name.endswith(".wav")
+            if name.endswith(".wav") and Path(name).parent.name in ("", NOISES)
         }
     lost = {Path(name).stem for name in stored.entry.layouts[0].files} - recordings.keys()
     if lost:
@@ -64,7 +66,7 @@ def noise(data: Path | None = None) -> dict[str, np.ndarray]:
     return dict(sorted(recordings.items()))
 
 
-def _wav(name: str, file: Limited, rate: int) -> np.ndarray:
+def read_wav(name: str, file: Limited, rate: int) -> np.ndarray:
     """The samples of a mono 16-bit WAV file (read here because extra chunks are common)."""
     raw = file.read()
     if raw[:4] != b"RIFF" or raw[8:12] != b"WAVE":

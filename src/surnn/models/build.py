@@ -11,7 +11,16 @@ from surnn.nn.gates import AlwaysOpen, Gate
 from surnn.nn.layers import SelectiveLayer, SuGRU, SuLSTM, SuRNN, SuSNN
 
 from .base import Block, Mixer
-from .baselines import Attention, DiagonalSSM, GatedDelta, LinearMap, MinGRU, TorchRecurrent
+from .baselines import (
+    Attention,
+    DeltaGRU,
+    DiagonalSSM,
+    GatedDelta,
+    LinearMap,
+    MinGRU,
+    SkipGRU,
+    TorchRecurrent,
+)
 from .blocks import FeedForwardBlock, GLUBlock, MixerBlock, PlainBlock
 from .convolution import Convolution
 from .scaling import ScaledEncoder, ScaledReadout
@@ -25,8 +34,13 @@ CELL_OPTIONS = {
     "sugru": ("skip_drive",),
     "susnn": ("neuron", "adaptation_always_decays", "tau_m", "tau_adp"),
 }
-ANY_WIDTH: dict[str, Callable[[int, int], Mixer]] = {"mingru": MinGRU, "linear": LinearMap}
-"""Baselines without options."""
+ANY_WIDTH: dict[str, Callable[[int, int, ModelConfig], Mixer]] = {
+    "mingru": lambda features, width, _: MinGRU(features, width),
+    "deltagru": lambda i, width, model: DeltaGRU(i, width, model.threshold, model.budget),
+    "skipgru": lambda features, width, model: SkipGRU(features, width, model.budget),
+    "linear": lambda features, width, _: LinearMap(features, width),
+}
+"""Baselines whose output may be as wide as any, from the width of their input."""
 LayerGate = Callable[[int], Gate]
 """A new gate for the layer of this number."""
 
@@ -94,7 +108,7 @@ def build_mixer(
         chrono = steps if model.chrono else 0
         return TorchRecurrent(model.kind, features, width, chrono, model.half_state)
     if model.kind in ANY_WIDTH:
-        return ANY_WIDTH[model.kind](features, width)
+        return ANY_WIDTH[model.kind](features, width, model)
     if features != width:
         raise ValueError(
             f"{model.kind} keeps the width of its input, {features}, but {width} is needed; use "

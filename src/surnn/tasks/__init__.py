@@ -30,6 +30,8 @@ TASKS: dict[str, str] = {
     "lra_retrieval": "surnn.tasks.retrieval:LraRetrieval",
     "ecg_beats": "surnn.tasks.ecg:EcgBeats",
     "spoken_digits": "surnn.tasks.spoken_digits:SpokenDigits",
+    "speech_commands": "surnn.tasks.speech_commands:SpeechCommands",
+    "keyword_stream": "surnn.tasks.keyword_stream:KeywordStream",
     "enwik8": "surnn.tasks.enwik8:Enwik8",
     "wikitext103": "surnn.tasks.wikitext:WikiText103",
     "wikitext2": "surnn.tasks.wikitext:WikiText2",

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from surnn.models.baselines import SavingMixer
 from surnn.models.model import SequenceModel, StreamState
 from surnn.nn.layers import SelectiveLayer
 from surnn.nn.layers.sequence import reverse
@@ -25,7 +26,7 @@ class GateWatch:
     """Counts the updates of every selective layer, in total and for each kind of token.
 
     Hooks read the gate schedules; the model does not change. Both directions of a layer count as
-    one layer.
+    one layer. For baselines that save work, it counts the share of their work instead.
     """
 
     def __init__(self, model: SequenceModel, kinds: tuple[str, ...], device: torch.device) -> None:
@@ -38,6 +39,9 @@ class GateWatch:
                 layer, direction = divmod(index, stack.num_directions)
                 self.gates.append((layers + layer, direction == 1, gate))
             layers += stack.num_layers
+        self.savers = [m for m in model.modules() if isinstance(m, SavingMixer)]
+        """Baselines that save work; a model has these or gates."""
+        layers += len(self.savers)
         self.sums = torch.zeros(layers, 1 + len(kinds), 2, dtype=sum_dtype(device), device=device)
         """Open gates and all gates of each layer, in total and by kind."""
         self.batch: Batch | None = None
@@ -49,6 +53,10 @@ class GateWatch:
         handles = [
             gate.register_forward_hook(self._hook(layer, backwards))
             for layer, backwards, gate in self.gates
+        ]
+        handles += [
+            saver.register_forward_hook(self._hook(layer, False))
+            for layer, saver in enumerate(self.savers)
         ]
         try:
             yield self
@@ -63,7 +71,11 @@ class GateWatch:
             x, lengths, kinds = self.batch.x, self.batch.lengths, self.batch.kinds
             lengths = None if lengths is None else lengths.flatten()
             sequences = len(x) * (2 if self.pairs else 1)
-            rate = output[0].g.float().mean(-1).expand(-1, sequences)  # [T, B]
+            if isinstance(module, SavingMixer):
+                assert module.work is not None
+                rate = module.work.t().float()
+            else:
+                rate = output[0].g.float().mean(-1).expand(-1, sequences)  # [T, B]
             if backwards:
                 rate = reverse(rate.unsqueeze(-1), lengths).squeeze(-1)
             masks = [torch.ones_like(rate)]
@@ -78,7 +90,7 @@ class GateWatch:
 
     def rates(self, sums: Tensor) -> dict[str, Any]:
         """Update rates of each layer from ``sums``, also by kind for the kinds that occurred."""
-        if not self.gates:
+        if not self.gates and not self.savers:
             return {}
         layers = sums.view_as(self.sums).tolist()
         rates: dict[str, Any] = {
@@ -139,7 +151,7 @@ def evaluate(
                     else:
                         prediction, state = model(batch.x, batch.lengths, state, **batch.resets)
                 scores = _scores(task, prediction.float(), batch)
-                added = torch.stack([_pair(score, device) for score in scores.values()])
+                added = torch.cat([_sums(score, device) for score in scores.values()])
                 sums = sums + (added if mine else torch.zeros_like(added))
                 sequences += len(batch.x) if mine else 0
                 if not may_continue():
@@ -149,10 +161,9 @@ def evaluate(
     seen = torch.tensor([sequences], dtype=sum_dtype(device), device=device)
     together = world.sum(torch.cat((seen, sums.flatten(), watch.sums.flatten()))).cpu()
     seen, own, gates = together.split((1, sums.numel(), watch.sums.numel()))
-    pairs = zip(scores.items(), own.view(-1, 2), strict=True)
     complete = min(size, count * batch_size)
     return {
-        **{name: replace(score, total=s[0], count=s[1]).value for (name, score), s in pairs},
+        **_values(scores, own),
         "sequences": int(seen),
         **({"of": complete} if int(seen) < complete else {}),
         **watch.rates(gates),
@@ -188,9 +199,22 @@ def _scores(task: Task, prediction: Tensor, batch: Batch) -> dict[str, Score]:
     }
 
 
-def _pair(score: Score, device: torch.device) -> Tensor:
+def _sums(score: Score, device: torch.device) -> Tensor:
+    """The numbers of a score that are summed over batches."""
     wide = sum_dtype(device)
-    return torch.stack([value.to(device, wide) for value in (score.total, score.count)])
+    parts = (score.total, score.count)
+    return torch.cat([part.to(device, wide).flatten() for part in parts])
+
+
+def _values(scores: dict[str, Score], sums: Tensor) -> dict[str, Any]:
+    """The values of scores like these, from their sums one after another."""
+    values: dict[str, Any] = {}
+    for name, score in scores.items():
+        parts = score.total.numel(), score.count.numel()
+        total, count, sums = sums.split((*parts, sums.numel() - sum(parts)))
+        total, count = total.view_as(score.total), count.view_as(score.count)
+        values[name] = replace(score, total=total, count=count).value
+    return values
 
 
 def sum_dtype(device: torch.device) -> torch.dtype:

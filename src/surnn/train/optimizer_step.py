@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from surnn.config import RunConfig, TrainConfig
 from surnn.errors import ConfigError
+from surnn.models.baselines import budget_loss
 from surnn.models.model import SequenceModel, StreamState
 from surnn.tasks.base import Batch, Task
 
@@ -222,6 +223,9 @@ class OptimizerStep:
             loss = loss * (self.task.weight(batch) / self.task.weight(whole))
         if self.train.rate_penalty:
             loss = loss + self.train.rate_penalty * self._rate_penalty(batch, whole)
+        budget = budget_loss(self.model)
+        if budget is not None:
+            loss = loss + share_of_steps(batch, whole) * budget
         if self.train.margin_penalty:
             near = torch.stack([layer.margin_penalty() for layer in self.layers]).sum()
             loss = loss + self.train.margin_penalty * share_of_steps(batch, whole) * near

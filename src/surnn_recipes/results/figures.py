@@ -99,6 +99,20 @@ FIGURES = (
         "Accuracy on digits in noise and update rate. Bars are the deviation over seeds. One of "
         "the 300 test recordings is 0.33 points. The speakers are those of training.",
     ),
+    *(
+        Figure(
+            f"{task}-{axis}", task.replace("-", "_"), f"metric-by-{axis}",
+            tuple(f"{task}{name}" for name in (
+                "", rate, "-gru", "-lstm", "-mingru", "-s4d", "-deltagru", "-skipgru")),
+            f"{about} against {what} of a time step, at equal parameters.",
+        )
+        for task, rate, about in (
+            ("speech-commands", "-rate-0.1", "Twelve classes of one-second clips: accuracy"),
+            ("keyword-stream", "-rate-0.08",
+             "Ten keywords in streams of noise: keywords missed at 5 false alarms an hour"),
+        )
+        for axis, what in (("rate", "the share of updates"), ("work", "multiply-accumulates"))
+    ),
     Figure(
         "races", "psmnist", "wall-clock",
         tuple(name for names, _ in RACES for name in names),

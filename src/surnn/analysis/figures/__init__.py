@@ -96,6 +96,10 @@ PLOTS: dict[str, Plot | BenchmarkPlot] = {
         "metric on the test set against the update rate, a panel for each task",
         learning.metric_by_rate, _a_moment,
     ),
+    "metric-by-work": Plot(
+        "metric on the test set against multiply-accumulates per time step",
+        learning.metric_by_work, _a_moment,
+    ),
     "copying-loss": Plot(
         "copying: loss against optimizer steps, with the memoryless line",
         learning.copying_loss, _a_moment,

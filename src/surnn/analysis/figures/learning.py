@@ -1,13 +1,14 @@
 """Learning curves, metrics, and forecasts."""
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from surnn.models.model import SequenceModel
 from surnn.plotting import COLOURS, GREY, line_styles, new_figure, open_axes
 from surnn.runs.rate_format import is_soft
 from surnn.tasks.base import known_chance
@@ -16,6 +17,7 @@ from surnn.tasks.mackey_glass import VARIANCE, MackeyGlass
 
 from ..curves import Curve, band, learning_curve, timed_curve
 from ..forecasts import attractor, forecast
+from ..work import step_work
 from .subjects import NotApplicable, Subject, groups, name_all, need_task
 
 if TYPE_CHECKING:
@@ -86,9 +88,21 @@ def wall_clock(subjects: Sequence[Subject], _example: int) -> "Figure":
 def metric_by_rate(subjects: Sequence[Subject], _example: int) -> "Figure":
     """The test metric against the update rate, a panel for each task.
 
-    A line joins runs that differ only in their target rate. Seeds are one point, with their
-    standard deviation. Soft gates are never closed, so they count as updates at every time step.
+    A line joins runs that differ only in their target rate, or in what else trades quality for
+    work. Seeds are one point, with their standard deviation. Soft gates are never closed, so they
+    count as updates at every time step.
     """
+    return _metric_by(subjects, _rate, 100, "update rate [% of time steps]")
+
+
+def metric_by_work(subjects: Sequence[Subject], _example: int) -> "Figure":
+    """The test metric against the multiply-accumulates of a time step, otherwise the same."""
+    return _metric_by(subjects, _macs, 1e-3, "thousand multiply-accumulates per time step")
+
+
+def _metric_by(
+    subjects: Sequence[Subject], number: Callable[[Subject], float], scale: float, label_x: str
+) -> "Figure":
     figure, panels = _panels(subjects, 3.6)
     for axes, (name, some) in panels:
         metric = some[0].config.task.metric
@@ -96,16 +110,16 @@ def metric_by_rate(subjects: Sequence[Subject], _example: int) -> "Figure":
         for style, marker, (label, points) in zip(
             line_styles(), cycle("osD^v"), lines.items(), strict=False
         ):
-            rows = sorted(_point(seeds, metric) for seeds in points)
+            rows = sorted(_point(seeds, metric, number) for seeds in points)
             rate, mean, spread = torch.tensor(rows, dtype=torch.float64).T.numpy()
             bars = spread if spread.any() else None
-            axes.errorbar(100 * rate, mean, bars, **style, marker=marker, markersize=4, capsize=2,
+            axes.errorbar(scale * rate, mean, bars, **style, marker=marker, markersize=4, capsize=2,
                           label=_with_seeds(label, *points))  # fmt: skip
         axes.set_title(name)
-        axes.set_xlabel("update rate [% of time steps]")
+        axes.set_xlabel(label_x)
         axes.set_ylabel(f"test {metric}")
         _log_ticks(axes)
-        axes.set_xlim(right=115)
+        axes.set_xlim(right=1.15 * axes.dataLim.x1)
         open_axes(axes)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     return figure
@@ -113,7 +127,9 @@ def metric_by_rate(subjects: Sequence[Subject], _example: int) -> "Figure":
 
 def _by_rate(subjects: Sequence[Subject]) -> dict[str, list[list[Subject]]]:
     """The seeds of each point of each line."""
-    rates = ("gate.rate", "gate.target_rate", "train.rate_penalty")
+    rates = (
+        "gate.rate", "gate.target_rate", "train.rate_penalty", "model.threshold", "model.budget",
+    )  # fmt: skip
     lines: dict[str, dict[str, list[Subject]]] = {}
     for subject in subjects:
         if subject.tested is None:
@@ -138,15 +154,31 @@ def _by_rate(subjects: Sequence[Subject]) -> dict[str, list[list[Subject]]]:
     }
 
 
-def _point(seeds: Sequence[Subject], metric: str) -> tuple[float, ...]:
-    """Update rate, and mean and standard deviation of the metric."""
+def _point(
+    seeds: Sequence[Subject], metric: str, number: Callable[[Subject], float]
+) -> tuple[float, ...]:
+    """The mean of the number, and mean and standard deviation of the metric."""
     tests = [subject.tested or {} for subject in seeds]
-    soft = is_soft(seeds[0].config)
-    rates = [sum(t["update_rate"]) / len(t["update_rate"]) if "update_rate" in t and not soft
-             else 1.0 for t in tests]  # fmt: skip
+    numbers = [number(subject) for subject in seeds]
     values = torch.tensor([test[metric] for test in tests], dtype=torch.float64)
     spread = values.std().item() if len(values) > 1 else 0.0
-    return sum(rates) / len(rates), values.mean().item(), spread
+    return sum(numbers) / len(numbers), values.mean().item(), spread
+
+
+def _rate(subject: Subject) -> float:
+    """The update rate in the test; 1 without gates, or with soft ones."""
+    rates = (subject.tested or {}).get("update_rate")
+    return 1.0 if rates is None or is_soft(subject.config) else sum(rates) / len(rates)
+
+
+def _macs(subject: Subject) -> float:
+    """Multiply-accumulates per time step in the test."""
+    rates = (subject.tested or {}).get("update_rate", ())
+    if is_soft(subject.config):
+        rates = [1.0] * len(rates)
+    config, task = subject.config, subject.config.task
+    model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
+    return step_work(model, rates).done
 
 
 def _panels(

@@ -21,8 +21,8 @@ from ..recording import LayerRecord, NotApplicable, Recording, record
 
 KINDS = {
     "sugru": "SuGRU", "sulstm": "SuLSTM", "surnn": "SuRNN", "susnn": "SuSNN", "gru": "GRU",
-    "lstm": "LSTM", "rnn": "RNN", "mingru": "minGRU", "delta": "DeltaNet", "s4d": "S4D",
-    "transformer": "Transformer", "linear": "without memory",
+    "lstm": "LSTM", "rnn": "RNN", "mingru": "minGRU", "delta": "DeltaNet", "deltagru": "DeltaGRU",
+    "skipgru": "SkipGRU", "s4d": "S4D", "transformer": "Transformer", "linear": "without memory",
 }  # fmt: skip
 
 

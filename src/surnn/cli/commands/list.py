@@ -28,6 +28,7 @@ MODELS = {
     "transformer": "causal attention with rotary positions",
     "s4d": "diagonal state-space layer", "mingru": "GRU whose gates do not read the state",
     "delta": "Gated DeltaNet with negative eigenvalues",
+    "deltagru": "GRU that multiplies only what has changed", "skipgru": "GRU that skips time steps",
     "linear": "no memory: each time step on its own, as a control",
 }  # fmt: skip
 
