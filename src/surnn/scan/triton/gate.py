@@ -23,6 +23,7 @@ from .tiles import (
     load_decay,
     load_parts,
     load_units,
+    per_row,
     resets_at,
     units,
 )
@@ -155,7 +156,7 @@ def gate_kernel(
     for i in range(0, stop - walk * WALK):
         t = stop - 1 - i
         number_before = numbers_at(INDEX, t - 1, rb, n, B, N, t > 0, SHARED)
-        is_event = exists & (number != number_before)[:, None]
+        is_event = exists & per_row(number != number_before, SHARED)
         at = row + number_before * stride
         state = reload(states + at[:, None] * (C * D), is_event, state, C, D)
         product = reload(recurrent + at[:, None] * (S * D), is_event, product, S, D)
