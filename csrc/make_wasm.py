@@ -23,7 +23,7 @@ NOT_INFERENCE = ("bench", "scan", "main")
 FLAGS = ("--target=wasm32-wasi", "-std=c11", "-O2", "-DNDEBUG", "-DSURNN_NO_ENVIRONMENT=1", "-Wall")
 BUILDS = {"simd": ("-msimd128",), "scalar": ("-DSURNN_SCALAR_ONLY=1",)}
 EXPORTS = (
-    "malloc", "free", "surnn_message", "surnn_open", "surnn_free", "surnn_describe",
+    "malloc", "free", "surnn_message", "surnn_open", "surnn_describe",
     "surnn_describe_layer", "surnn_stream_new", "surnn_stream_free", "surnn_reset", "surnn_step",
     "surnn_step_token", "surnn_run", "surnn_run_tokens", "surnn_save", "surnn_restore",
     "surnn_clock", "surnn_set_clock", "surnn_work_done", "surnn_gates", "surnn_hidden",
@@ -51,7 +51,9 @@ def compiler() -> str | None:
     """Clang 14, by either of its names on Debian and Ubuntu."""
     for name in ("clang-14", "clang"):
         if shutil.which(name) is not None:
-            version = subprocess.run([name, "--version"], capture_output=True, text=True, check=True)
+            version = subprocess.run(
+                [name, "--version"], capture_output=True, text=True, check=True
+            )
             if "clang version 14." in version.stdout:
                 return name
     return None

@@ -8,13 +8,19 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-    "--remote-debugging-pipe", "--hide-scrollbars",
+    "--remote-debugging-pipe", "--hide-scrollbars", "--disable-quic", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update",
 )  # fmt: skip
 PATIENCE = 300.0
 """Seconds after which the browser counts as hung."""
@@ -25,6 +31,23 @@ def chromium() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a server of the folder, as ``python -m http.server`` starts it."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://localhost:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 class Page:
     """One browser with one page.
 
@@ -32,9 +55,12 @@ class Page:
         folder: for the browser's own files.
         width: of the window.
         height: of the window.
+        flags: more options of the browser.
     """
 
-    def __init__(self, folder: Path, width: int = 1280, height: int = 900) -> None:
+    def __init__(
+        self, folder: Path, width: int = 1280, height: int = 900, flags: Iterable[str] = ()
+    ) -> None:
         program = chromium()
         assert program is not None
         self.console: list[str] = []
@@ -47,7 +73,10 @@ class Page:
         # The browser reads file 3 and writes file 4.
         plumbing = f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out}'
         self.process = subprocess.Popen(
-            ["bash", "-c", plumbing, program, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
+            [
+                "bash", "-c", plumbing, program, *FLAGS, *flags, f"--user-data-dir={folder}",
+                "about:blank",
+            ],
             pass_fds=(theirs_in, theirs_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         os.close(theirs_in)
@@ -76,9 +105,10 @@ class Page:
 
     # ------------------------------------------------------------ actions
 
-    def open(self, path: Path) -> None:
-        """Load a page and wait until its charts are drawn."""
-        self.call("Page.navigate", url=path.resolve().as_uri())
+    def open(self, place: Path | str) -> None:
+        """Load a page, a file or an address, and wait until its charts are drawn."""
+        url = place.resolve().as_uri() if isinstance(place, Path) else place
+        self.call("Page.navigate", url=url)
         self.until("document.readyState === 'complete'")
         self.run("new Promise((done) => setTimeout(done, 200))")
 

@@ -21,6 +21,8 @@ from torch.nn import functional
 
 from surnn.models.signature import Output, Tokens, Values
 
+from .sound import Sound
+
 Split = Literal["train", "valid", "test"]
 
 
@@ -103,6 +105,11 @@ class Task(ABC):
     @abstractmethod
     def steps(self) -> int:
         """T, the longest sequence; a clock gate's horizon."""
+
+    @property
+    def sound(self) -> Sound | None:
+        """How a model listens to a microphone, for exports; None if its input is not sound."""
+        return None
 
     @property
     def is_stateful(self) -> bool:

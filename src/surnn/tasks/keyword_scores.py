@@ -53,6 +53,12 @@ class Sweep(Score):
         return (1000 / FRAME_RATE * frames[best] / hits[best]).item() if hits[best] else 0.0
 
 
+def threshold_at(curve: list[list[float]], per_hour: float = FALSE_ALARMS) -> float | None:
+    """The threshold that the metric chooses, from a logged curve; None if all have more alarms."""
+    allowed = [(misses, threshold) for threshold, misses, alarms in curve if alarms <= per_hour]
+    return min(allowed)[1] if allowed else None
+
+
 def averaged(prediction: Tensor) -> Tensor:
     """[B, 10, T]: each keyword's probability, averaged over the last frames."""
     probability = prediction.float().softmax(-1)[..., 1:].transpose(1, 2)

@@ -11,11 +11,14 @@ from torch.nn import functional
 
 from .base import Batch, Output, Score, Split, Task, Values, generator_for
 from .batching import get_data, row_numbers, set_data
-from .keyword_scores import sweep
+from .keyword_scores import AVERAGED, QUIET, sweep
+from .sound import Sound
 from .speech_frames import (
     BANDS,
     CLIP,
     FRAME_RATE,
+    MEAN,
+    SPREAD,
     Noise,
     NoiseDraw,
     background,
@@ -154,6 +157,12 @@ class KeywordStream(Task):
     @property
     def output(self) -> Output:
         return Output(1 + KEYWORDS, "step")
+
+    @property
+    def sound(self) -> Sound:
+        from surnn.data.speech import CORE  # noqa: PLC0415 (numpy)
+
+        return Sound(("none", *CORE), MEAN, SPREAD, average=AVERAGED, pause=QUIET)
 
     @property
     def steps(self) -> int:

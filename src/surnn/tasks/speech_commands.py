@@ -12,9 +12,12 @@ from surnn.data import DataError
 
 from .base import Batch, Classification, Output, Split, Values, generator_for
 from .batching import get_data, row_numbers, set_data
+from .sound import Sound
 from .speech_frames import (
     BANDS,
     CLIP,
+    MEAN,
+    SPREAD,
     Noise,
     NoiseDraw,
     background,
@@ -118,6 +121,15 @@ class SpeechCommands(Classification):
     @property
     def output(self) -> Output:
         return Output(self.classes, "sequence")
+
+    @property
+    def sound(self) -> Sound | None:
+        if self.classes != COMMANDS:  # names of other classes are in the data
+            return None
+        from surnn.data.speech import CORE  # noqa: PLC0415 (numpy)
+
+        names = ("silence", "unknown", *CORE)
+        return Sound(names, MEAN, SPREAD, nothing=(SILENCE, UNKNOWN), clip=CLIP)
 
     @property
     def steps(self) -> int:

@@ -3,6 +3,7 @@
 surnn export RUN --to engine                    for surnn.Engine and the C library
 surnn export RUN --to engine --weights int8     smaller weights; predictions change a little
 surnn export RUN --to c --out FOLDER            C files with the model in them, also for Cortex-M
+surnn export RUN --to web --out FOLDER          a page that listens, and a JavaScript module
 surnn export RUN --to onnx --out model.onnx     for onnxruntime (pip install 'surnn[onnx]')
 surnn export RUN --to pt2                       for torch without surnn: torch.export.load
 surnn export RUN --to hf                        a whole language model, hybrids and Transformers
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,15 +30,17 @@ if TYPE_CHECKING:
     from surnn.deploy.export.check import Agreement
     from surnn.deploy.export.step import StreamingStep
     from surnn.runs.loading import Trained
-    from surnn.tasks.base import Tokens, Values
+    from surnn.tasks.base import Task, Tokens, Values
 
 Check: TypeAlias = "tuple[str, Agreement | str]"
 """A check of the file, and its result, or why it was skipped."""
-HELP = "export a trained model to the C engine, C, ONNX, torch.export or Hugging Face"
+HELP = "export a trained model to the C engine, C, browsers, ONNX, torch.export, Hugging Face"
 NAMES = {
-    "engine": "model.surnn", "c": "model-c", "onnx": "model.onnx", "pt2": "model.pt2",
-    "hf": "model-hf",
+    "engine": "model.surnn", "c": "model-c", "web": "model-web", "onnx": "model.onnx",
+    "pt2": "model.pt2", "hf": "model-hf",
 }  # fmt: skip
+ENGINE_FORMATS = ("engine", "c", "web")
+"""Targets that contain the engine's file."""
 EXTRAS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "hf": ("transformers", "tokenizers")}
 """Packages that writing and checking need; the extra has the name of the target."""
 USAGE = {
@@ -47,6 +51,9 @@ prediction = stream.step({name})  # {what}; or all at once: stream.run({name}s)"
 cd {path} && make
 ./model < input.txt  # {what}; prints one prediction a line
 # or add the files in src to your program; src/surnn.h says how. README.md: microcontrollers""",
+    "web": """\
+python -m http.server --directory {path}
+# then open http://localhost:8000; surnn.js there is for pages of your own ({what})""",
     "onnx": """\
 session = onnxruntime.InferenceSession("{path}")
 state = {{i.name: numpy.zeros([1, *i.shape[1:]], "int64" if i.name == "t" else "float32") \
@@ -71,10 +78,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument("--to", choices=tuple(NAMES), required=True, help="the target")
     parser.add_argument(
-        "--out", type=Path, help="new file; for c and hf a new folder (default: RUN/model...)"
+        "--out", type=Path, help="new file; for c, web and hf a new folder (default: RUN/model...)"
     )
     parser.add_argument(
-        "--weights", choices=("float32", "int8"), default="float32", help="for engine and c"
+        "--weights", choices=("float32", "int8"), default="float32", help="for engine, c and web"
     )
     parser.add_argument("--checkpoint", choices=("best", "last", "previous"), default="best")
 
@@ -83,8 +90,8 @@ def run(arguments: argparse.Namespace) -> None:
     """Load the model, write and check the file, then give it its name."""
     to, weights = arguments.to, arguments.weights
     out: Path = arguments.out or arguments.run / NAMES[to]
-    if weights != "float32" and to not in ("engine", "c"):
-        raise CommandError(f"--weights {weights} works with --to engine and --to c, not with {to}")
+    if weights != "float32" and to not in ENGINE_FORMATS:
+        raise CommandError(f"--weights {weights} works with --to engine, c and web, not with {to}")
     if to == "pt2" and out.suffix != ".pt2":
         raise CommandError(f"torch needs a name that ends in .pt2, got {out}")
     if out.exists():
@@ -97,6 +104,10 @@ def run(arguments: argparse.Namespace) -> None:
     trained = load(arguments.run, arguments.checkpoint)
     if to == "hf":
         write = partial(write_hf, trained, arguments.run)
+    elif to == "web":
+        with option_errors():
+            step = streaming_step(trained.model)
+            write = partial(write_web, trained, step, weights, arguments.run)
     else:
         with option_errors():  # models that cannot stream
             write = partial(WRITERS[to], streaming_step(trained.model), weights)
@@ -125,8 +136,8 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"wrote {out} ({size_of(out)}): {arguments.checkpoint} weights (step {trained.step})")
     print(f"{results}\nusage:")
     print("\n".join(f"    {line}" for line in usage(to, trained.task.input, out).splitlines()))
-    if classes := getattr(trained.task, "classes", ()):
-        print(f"a prediction is the scores of {', '.join(classes)}")
+    if names := class_names(trained.task):
+        print(f"a prediction is the scores of {', '.join(names)}")
 
 
 def check_result(check: Check, weights: str) -> str:
@@ -140,6 +151,14 @@ def check_result(check: Check, weights: str) -> str:
             "This is a bug of surnn or of a package it exports with; please report it"
         )
     return f"{name}: {agreement}"
+
+
+def class_names(task: "Task") -> tuple[str, ...]:
+    """Names of the model's outputs, if the task has them."""
+    if task.sound is not None:
+        return task.sound.words
+    names = getattr(task, "classes", ())
+    return tuple(names) if isinstance(names, tuple | list) else ()
 
 
 def usage(to: str, model_input: "Tokens | Values", path: Path) -> str:
@@ -189,6 +208,36 @@ def write_c(step: "StreamingStep", weights: str, path: Path) -> list[Check]:
         raise CommandError(
             f"the C files do not build here and were deleted: {error}\n{error.stderr}"
         ) from error
+
+
+def write_web(
+    trained: "Trained", step: "StreamingStep", weights: str, run: Path, path: Path
+) -> list[Check]:
+    """Write a folder for browsers. Its engine is the same C code; the engine's file is checked."""
+    from surnn.deploy.export import to_web  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as folder:
+        checks = write_engine(step, weights, Path(folder) / "model.surnn")
+    sound = trained.task.sound
+    if sound is not None and (threshold := trained_threshold(run, trained.step)) is not None:
+        sound = replace(sound, threshold=threshold)
+    to_web(
+        step.model, path, weights,  # type: ignore[arg-type]
+        title=trained.task.name.replace("_", " "),
+        classes=class_names(trained.task), sound=sound,
+    )  # fmt: skip
+    return checks
+
+
+def trained_threshold(run: Path, step: int) -> float | None:
+    """The threshold at which the checkpoint of this step was judged in validation."""
+    from surnn.runs.folder import RunFolder  # noqa: PLC0415
+    from surnn.tasks.keyword_scores import threshold_at  # noqa: PLC0415
+
+    for line in reversed(RunFolder.open(run).metrics()):
+        if line.get("step") == step and line.get("kind") == "valid" and "curve" in line:
+            return threshold_at(line["curve"])
+    return None
 
 
 def write_onnx(step: "StreamingStep", weights: str, path: Path) -> list[Check]:

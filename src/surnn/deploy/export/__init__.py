@@ -1,4 +1,4 @@
-"""Trained models as files for other programs: the C engine, ONNX, torch.export, NIR.
+"""Trained models as files for other programs: the C engine, browsers, ONNX, torch.export, NIR.
 
 Each function is imported when first used, so that none needs the optional packages of another.
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .nir import to_nir as to_nir
     from .onnx import to_onnx as to_onnx
     from .pt2 import to_pt2 as to_pt2
+    from .web import to_web as to_web
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -30,5 +31,6 @@ __getattr__, __dir__ = lazy_names(
         "to_onnx": "surnn.deploy.export.onnx",
         "to_nir": "surnn.deploy.export.nir",
         "to_pt2": "surnn.deploy.export.pt2",
+        "to_web": "surnn.deploy.export.web",
     },
 )
