@@ -6,7 +6,7 @@ MINUTES ?= 5
 # One thread a process: tests are many and small, and run in parallel.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo docs docs-examples test test-edge test-engine fuzz test-crashes test-sanitizers test-gpu check format bench bench-gpu figures clean
+.PHONY: help demo docs docs-examples test test-edge test-engine fuzz test-crashes test-sanitizers wasm test-gpu check format bench bench-gpu figures clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 17
@@ -33,6 +33,9 @@ test-crashes: .venv/ready ## train with 200 kills and 50 power cuts: each run mu
 
 test-sanitizers: .venv/ready ## the scan in C with sanitizers of addresses, behaviour and threads
 	PYTHONPATH=tests $(BIN)/python tests/scan/native_sanitizers.py
+
+wasm: ## build the engine as WebAssembly into src/surnn/deploy/web (with Debian's clang 14)
+	$(PYTHON) csrc/make_wasm.py
 
 test-gpu: ## run all tests that need a GPU, with a Python that has CUDA: make test-gpu PYTHON=python3
 	PYTHONPATH=src:$$PYTHONPATH $(ONE_THREAD) $(PYTHON) -m pytest -n 12 tests/scan/test_cuda.py tests/scan/test_triton.py tests/scan/test_triton_gpu.py tests/train/test_train_gpu.py

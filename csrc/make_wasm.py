@@ -2,7 +2,7 @@
 
 It writes surnn-simd.wasm and surnn-scalar.wasm, and sources.sha256, the hash of all that they are
 built from. --check builds nothing: it fails if that hash is not the one of the files here. It needs
-clang 14 with the target wasm32-wasi: apt install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32.
+clang 14 and its libraries: apt install clang-14 lld-14 wasi-libc libclang-rt-14-dev-wasm32.
 The same versions build the same bytes.
 """
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
@@ -29,6 +31,11 @@ PATIENCE = 300.0
 def chromium() -> str | None:
     """Path of the browser, or None."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+needs_chromium = pytest.mark.skipif(
+    chromium() is None, reason="no Chromium here; Debian's package is chromium"
+)
 
 
 class _Quiet(SimpleHTTPRequestHandler):

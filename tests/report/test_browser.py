@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from helpers.browser import Page, chromium
+from helpers.browser import Page, needs_chromium
 from helpers.reports import Parsed, fresh_run, points, train_run
 from helpers.training import CONFIG
 from surnn.cli.main import main
@@ -15,9 +15,7 @@ from surnn.runs.folder import RunFolder
 from surnn.tasks.copying import Copying
 from surnn.tasks.mnist import SequentialMnist
 
-pytestmark = pytest.mark.skipif(
-    chromium() is None, reason="no Chromium here; Debian's package is chromium"
-)
+pytestmark = needs_chromium
 EVIL = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
 
 

@@ -82,20 +82,21 @@ export class Spotter {
     for (let i = 0; i < bands.length; i++) this.features[i] = this.table[bands[i]];
     this.stream.step(this.features, this.scores);
     const gates = this.model.layers.map((_, layer) => this.stream.gates(layer));
-    const answer = this.#decide();
+    const answer = this.decide();
     this.seconds += (performance.now() - begin) / 1000;
     this.frames++;
     return { bands, gates, ...answer };
   }
 
-  #decide() {
+  /* The words at this frame, from this.scores. */
+  decide(threshold = this.threshold) {
     const probabilities = softmax(this.scores);
-    if (!this.sound.clip) return this.detector.push(probabilities, this.threshold);
+    if (!this.sound.clip) return this.detector.push(probabilities, threshold);
     if (this.stream.clock < this.sound.clip) return { mean: probabilities, words: [] };
     this.before = this.work; // a model of clips: its answer is that at the end
     this.stream.reset();
     const best = probabilities.indexOf(Math.max(...probabilities));
-    const heard = !this.sound.nothing.includes(best) && probabilities[best] > this.threshold;
+    const heard = !this.sound.nothing.includes(best) && probabilities[best] > threshold;
     const words = heard ? [{ word: this.classes[best], probability: probabilities[best] }] : [];
     return { mean: probabilities, words };
   }

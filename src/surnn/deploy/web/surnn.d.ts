@@ -40,6 +40,8 @@ export class Model {
   /** Bytes of a stream's state. */
   readonly streamSize: number;
   readonly simd: boolean;
+  /** Bytes of the memory of the model and its streams. It grows, and does not shrink. */
+  readonly memorySize: number;
   /** A new stream, at time step 0 with zero state. */
   stream(): Stream;
   /** Log-mel features of sound at 16 kHz, as the keyword models take it. */

@@ -129,6 +129,11 @@ export class Model {
     return Object.freeze({ units, gates, components });
   }
 
+  /** Bytes of the engine's memory: the model and its streams. */
+  get memorySize() {
+    return this.#core.f.memory.buffer.byteLength;
+  }
+
   /** A new stream, at time step 0 with zero state. */
   stream() {
     return new Stream(this, this.#core, this.#model);
@@ -201,8 +206,8 @@ export class Stream {
     const [kind, each] = takesTokens ? ["tokens", 1] : ["numbers", inputSize];
     const values = typeof frames === "number" ? [frames] : frames;
     if (values.length !== steps * each) {
-      const shape = step ? each : `${each} a time step`;
-      throw new RangeError(`this model takes ${shape} ${kind}, got ${values.length}`);
+      const often = step ? "" : " a time step";
+      throw new RangeError(`this model takes ${each} ${kind}${often}, got ${values.length}`);
     }
     if (takesTokens && Array.prototype.some.call(values, (v) => !(Number.isInteger(v) && v >= 0 && v < inputSize))) {
       throw new RangeError(`tokens are integers from 0 to ${inputSize - 1}`);
