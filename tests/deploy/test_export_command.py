@@ -1,6 +1,7 @@
 """The command ``surnn export``: files, checks, messages and refusals."""
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -50,6 +51,20 @@ def test_the_command_tells_how_to_use_what_it_wrote(to, run, tmp_path, capsys):
     found = torch.as_tensor(names["prediction"]).detach().reshape(1, -1)
     torch.testing.assert_close(found, wanted.detach(), rtol=1e-5, atol=1e-6)
     assert list(out.parent.iterdir()) == [out]
+
+
+def test_a_folder_for_browsers(run, tmp_path, capsys):
+    out = tmp_path / "page"
+    assert main(["export", str(run), "--to", "web", "--weights", "int8", "--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert f"python -m http.server --directory {out}" in told
+    assert "checked: 400 random steps" in told
+    about = json.loads((out / "model.json").read_text())
+    assert (about["title"], about["sound"]) == ("copying", None)
+    assert (
+        main(["export", str(run), "--to", "engine", "--weights", "int8", "--out", f"{out}.8"]) == 0
+    )
+    assert (out / "model.surnn").read_bytes() == Path(f"{out}.8").read_bytes()
 
 
 def test_c_is_compiled_if_there_is_a_compiler(run, tmp_path, capsys, monkeypatch):

@@ -6,16 +6,12 @@ import runpy
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import surnn
 from helpers.paths import ROOT
-from helpers.training import CONFIG, trainer
-from surnn.cli.main import main
-from surnn.config import ModelConfig
 from surnn.deploy.export import to_engine, to_web
 from surnn.deploy.export.c_folder import inference_sources
 from surnn.deploy.export.web import ASSETS, npm_version
@@ -108,17 +104,6 @@ def test_pages_ask_no_other_host():
 def test_versions_are_those_of_npm():
     assert npm_version("0.2.0") == "0.2.0"
     assert npm_version("0.2.0.dev3") == "0.2.0-dev3"
-
-
-def test_the_command_writes_a_folder(tmp_path, capsys):
-    config = replace(CONFIG, model=ModelConfig(width=8))
-    trainer(tmp_path / "run", config, steps=4, evaluate_every=4, checkpoint_every=100).fit()
-    assert main(["export", str(tmp_path / "run"), "--to", "web", "--weights", "int8"]) == 0
-    told = capsys.readouterr().out
-    folder = tmp_path / "run" / "model-web"
-    assert f"python -m http.server --directory {folder}" in told
-    assert "checked: 400 random steps" in told
-    assert json.loads((folder / "model.json").read_text())["sound"] is None
 
 
 def test_a_detections_threshold_is_that_of_validation():
