@@ -4,17 +4,18 @@
     npm install onnxruntime-web                            # elsewhere; for this comparison only
     PYTHONPATH=tests python benchmarks/web.py RUN --onnxruntime-web node_modules/onnxruntime-web
 
-RUN is a run of keyword_stream. Compared with Python's engine: predictions of 1000 test clips, from new
-streams. Timed in one thread, medians of turns: the front end alone, and all that the page does for a
-frame (front end, model, decision) on recorded background noise; steps of the model on a test stream
-of its task, and of an untrained GRU of about the same number of parameters; the same steps in
-onnxruntime-web, which computes every unit. The data sets speech_commands and
-speech_commands_noise are needed; see surnn data list.
+RUN is a run of keyword_stream. Predictions of 1000 test clips, from new streams, are compared with
+those of Python's engine. Timed in one thread, medians of turns: the front end alone; all that the page does
+for a frame (front end, model, decision), on recorded background noise; steps of the model on a test
+stream of its task, and of an untrained GRU of about as many parameters; the same steps in
+onnxruntime-web, which computes every unit. It needs the data sets speech_commands and
+speech_commands_noise; see surnn data list.
 """
 
 import argparse
 import gzip
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -24,108 +25,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import torch
-from helpers.browser import Page, chromium, served
 
 import surnn
+from helpers.browser import Page, chromium, served
 from surnn.data.sounds import noise
 from surnn.data.speech import RATE, TEST, speech_commands
 from surnn.deploy.export import to_engine, to_onnx, to_web
 from surnn.runs.loading import build_model
 
 CLIPS, SECONDS, TURNS = 1000, 60, 5
-FRAME = 0.02
-SCRIPT = """
-import { load } from "./surnn.js";
-import { Spotter } from "./spotter.js";
-const fetched = async (name) => (await fetch(name)).arrayBuffer();
-
-window.compareClips = async (simd, expected) => {
-  const model = await load("model.surnn", { simd });
-  const stream = model.stream();
-  const [x, y] = [new Float32Array(await fetched("clips.bin")), new Float32Array(await fetched(expected))];
-  const [clip, out] = [x.length / CLIPS, y.length / CLIPS];
-  let [same, largest, decisions] = [0, 0, 0];
-  for (let i = 0; i < CLIPS; i++) {
-    stream.reset();
-    const found = stream.run(x.subarray(i * clip, (i + 1) * clip));
-    const wanted = y.subarray(i * out, (i + 1) * out);
-    same += found.every((value, j) => value === wanted[j]);
-    found.forEach((value, j) => { largest = Math.max(largest, Math.abs(value - wanted[j])); });
-    const best = (all) => { const last = [...all.slice(-model.outputSize)]; return last.indexOf(Math.max(...last)); };
-    decisions += best(found) === best(wanted);
-  }
-  return { clips: CLIPS, "same bits": same, "largest difference": largest, "same last answers": decisions };
-};
-
-window.timeSteps = async (name, simd) => {
-  const model = await load(name, { simd });
-  const x = new Float32Array(await fetched("stream.bin"));
-  const [stream, out, frames] = [model.stream(), new Float32Array(model.outputSize), x.length / model.inputSize];
-  const rows = Array.from({ length: frames }, (_, t) => x.subarray(t * model.inputSize, (t + 1) * model.inputSize));
-  const turn = () => {
-    stream.reset();
-    const begin = performance.now();
-    for (const row of rows) stream.step(row, out);
-    return (1000 * (performance.now() - begin)) / frames;
-  };
-  turn();
-  const times = Array.from({ length: TURNS }, turn).sort((a, b) => a - b);
-  return { "microseconds a step": times[TURNS >> 1], "update rate": stream.work.updateRate, skipped: stream.work.skipped };
-};
-
-window.timePage = async (simd, sound, classes) => {
-  const model = await load("model.surnn", { simd });
-  const [spotter, mel] = [new Spotter(model, sound, classes), model.logMel()];
-  const samples = new Int16Array(await fetched("sound.bin"));
-  const blocks = Array.from({ length: samples.length / 320 }, (_, t) => samples.subarray(320 * t, 320 * t + 320));
-  const turn = (push) => {
-    const begin = performance.now();
-    for (const block of blocks) push(block);
-    return (1000 * (performance.now() - begin)) / blocks.length;
-  };
-  const median = (push, before) => {
-    turn(push);
-    return Array.from({ length: TURNS }, () => (before(), turn(push))).sort((a, b) => a - b)[TURNS >> 1];
-  };
-  const front = median((block) => mel.push(block), () => mel.reset());
-  const all = median((block) => spotter.push(block), () => spotter.reset());
-  return { "front end, microseconds a frame": front, "all, microseconds a frame": all,
-           "real-time factor": all / 1e6 / 0.02, "update rate": spotter.stream.work.updateRate };
-};
-
-window.timeOnnx = async (name) => {
-  const ort = await import("./ort/ort.wasm.min.mjs");
-  ort.env.wasm.numThreads = 1;
-  ort.env.wasm.wasmPaths = new URL("./ort/", location.href).href;
-  const session = await ort.InferenceSession.create(name, { executionProviders: ["wasm"] });
-  const x = new Float32Array(await fetched("stream.bin"));
-  const [input, ...states] = session.inputNames;
-  const outputs = session.outputNames;
-  const shapes = JSON.parse(await (await fetch(`${name}.json`)).text());
-  const size = shapes[input].reduce((a, b) => a * b);
-  const zeros = () => Object.fromEntries(states.map((s) => {
-    const count = shapes[s].reduce((a, b) => a * b, 1);
-    const values = s === "t" ? new BigInt64Array(count) : new Float32Array(count);
-    return [s, new ort.Tensor(s === "t" ? "int64" : "float32", values, shapes[s])];
-  }));
-  const turn = async () => {
-    let state = zeros();
-    const begin = performance.now();
-    for (let t = 0; t < 500; t++) {
-      const frame = new ort.Tensor("float32", x.slice(t * size, (t + 1) * size), shapes[input]);
-      const result = await session.run({ [input]: frame, ...state });
-      state = Object.fromEntries(states.map((s, i) => [s, result[outputs[i + 1]]]));
-    }
-    return (1000 * (performance.now() - begin)) / 500;
-  };
-  await turn();
-  const times = [];
-  for (let i = 0; i < TURNS; i++) times.push(await turn());
-  return { "microseconds a step": times.sort((a, b) => a - b)[TURNS >> 1] };
-};
-document.documentElement.dataset.ready = "yes";
-""".replace("CLIPS", str(CLIPS)).replace("TURNS", str(TURNS))
+SCRIPT = Path(__file__).with_suffix(".js")
 
 
 def main() -> None:
@@ -141,7 +52,8 @@ def main() -> None:
         sizes = export_others(trained, site)
         expected = write_data(trained.task, site)
         result = {
-            "command": f"python {' '.join(sys.argv)}", "processor": platform.machine(),
+            "command": f"PYTHONPATH=tests python {' '.join(sys.argv)}",
+            "processor": platform.machine(),
             "browser": version(), "optimizer steps": trained.step, "engine here": expected,
             "parameters": sizes,
             "bytes": file_sizes(site, ["surnn-simd.wasm", "surnn-scalar.wasm", "surnn.js"]),
@@ -160,10 +72,11 @@ def main() -> None:
 
 def measure(site: Path, profile: Path, expected: str, onnx: bool) -> dict[str, Any]:
     """All that is measured in the browser."""
-    (site / "bench.html").write_text(
-        '<!doctype html><link rel="icon" href="data:,"><script type="module" src="bench.js"></script>'
+    icon, script = '<link rel="icon" href="data:,">', '<script type="module" src="bench.js">'
+    (site / "bench.html").write_text(f"<!doctype html>{icon}{script}</script>")
+    (site / "bench.js").write_text(
+        f"const [CLIPS, TURNS] = [{CLIPS}, {TURNS}];\n{SCRIPT.read_text()}"
     )
-    (site / "bench.js").write_text(SCRIPT)
     about = json.loads((site / "model.json").read_text())
     result: dict[str, Any] = {"clips": {}, "steps": {}, "page": {}}
     with served(site) as url, Page(profile) as page:
@@ -200,8 +113,6 @@ def export_others(trained, site: Path) -> dict[str, int]:
     for name, model in (("model", trained.model), ("gru", gru)):
         sizes[name] = sum(p.numel() for p in model.parameters())
         to_onnx(model, site / f"{name}.onnx")
-        import onnxruntime  # noqa: PLC0415 (an extra)
-
         session = onnxruntime.InferenceSession(site / f"{name}.onnx")
         shapes = {i.name: [1, *i.shape[1:]] for i in session.get_inputs()}
         (site / f"{name}.onnx.json").write_text(json.dumps(shapes))
@@ -210,8 +121,6 @@ def export_others(trained, site: Path) -> dict[str, int]:
 
 def write_data(task, site: Path) -> str:
     """Write inputs, and the predictions of Python's engine; the name of its fastest kernels."""
-    import os  # noqa: PLC0415
-
     words, sound = speech_commands(), task.sound
     chosen = np.flatnonzero(words.split == TEST)
     chosen = np.random.default_rng(0).permutation(chosen)[:CLIPS]

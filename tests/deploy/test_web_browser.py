@@ -9,6 +9,7 @@ import torch
 
 import surnn
 from helpers.browser import Page, needs_chromium, served
+from helpers.listener import SOUND, loudness_model, record
 from surnn.config import FullGateConfig, InputGateConfig, ModelConfig, RhythmConfig, SSMGateConfig
 from surnn.data.speech import mel_power, quantized
 from surnn.deploy.export import to_engine, to_web
@@ -252,6 +253,34 @@ def test_other_sample_rates_become_16_khz(rate, page):
         assert spectrum.max() == pytest.approx(gain, abs=0.01)
         if gain:
             assert spectrum.argmax() * 16_000 / 14_000 == pytest.approx(hertz, abs=2)
+
+
+def test_scores_of_sound_are_those_of_the_engine(page, folder, monkeypatch):
+    """Python's engine on the bands that the front end found; they are tested above."""
+    monkeypatch.setenv("SURNN_SIMD", "generic")
+    to_engine(loudness_model(), folder / "loud.surnn")
+    samples = record(folder / "sound.wav", 3.0, [1.0])
+    sound = {"mean": SOUND.mean, "spread": SOUND.spread, "nothing": [0], "average": 5, "pause": 9}
+    found = page.run(
+        f"""load("loud.surnn").then((model) => {{
+          const spotter = new Spotter(model, {json.dumps(sound)}, ["none", "loud"]);
+          const [samples, rows] = [Int16Array.from({samples.tolist()}), []];
+          for (let i = 0; i < samples.length; i += 320) {{
+            const frame = spotter.push(samples.subarray(i, i + 320));
+            if (frame) rows.push([...frame.bands, ...frame.gates[0], ...spotter.scores]);
+          }}
+          return text(Float32Array.from(rows.flat()));
+        }})"""
+    )
+    rows = unpacked(found).reshape(149, -1)
+    bands, gates, scores = rows[:, :40], rows[:, 40:-2], rows[:, -2:]
+    features = ((bands.astype(float) * 24) / 255 - 14 - SOUND.mean) / SOUND.spread
+    stream = surnn.Engine(folder / "loud.surnn").stream()
+    for frame, opened, expected in zip(features.astype(np.float32), gates, scores, strict=True):
+        assert np.array_equal(stream.step(frame), expected)
+        assert np.array_equal(stream.gates(0), opened)
+    assert 0 < gates.mean() < 0.5
+    assert scores[:, 1].max() > 1 > -1 > scores[:, 1].min()
 
 
 def test_detections_are_those_of_the_metric(page):
