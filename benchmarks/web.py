@@ -5,9 +5,9 @@
     PYTHONPATH=tests python benchmarks/web.py RUN --onnxruntime-web node_modules/onnxruntime-web
 
 RUN is a run of keyword_stream. Predictions of 1000 test clips, from new streams, are compared with
-those of Python's engine. Timed in one thread, medians of turns: the front end alone; all that the page does
-for a frame (front end, model, decision), on recorded background noise; steps of the model on a test
-stream of its task, and of an untrained GRU of about as many parameters; the same steps in
+those of Python's engine. Timed in one thread, medians of turns: the front end alone; all that the
+page does for a frame (front end, model, decision), on recorded background noise; steps of the model
+on a test stream of its task, and of an untrained GRU of about as many parameters; the same steps in
 onnxruntime-web, which computes every unit. It needs the data sets speech_commands and
 speech_commands_noise; see surnn data list.
 """

@@ -178,6 +178,11 @@ def test_models_of_other_input_take_numbers(view, root):
     expected = stream.run(np.array([line.split() for line in lines], np.float32))[-1]
     assert scores(page) == pytest.approx(expected, abs=6e-4)
     assert percent(page, "skipped") == pytest.approx(100 * stream.work.skipped, abs=0.06)
+    for width in (1100, 34, 1100):  # the history outlives a window that is narrow for a moment
+        page.resize(width, 800)
+        page.until(f"Math.abs(document.getElementById('picture').width - {width - 32}) < 2")
+    blank = min(columns := brightness(page))
+    assert sum(value > blank for value in columns) >= 2 * 190
     page.run("document.getElementById('reset').click()")
     assert text(page, "frames") == "0"
     page.run("document.getElementById('step').click()")

@@ -2,6 +2,7 @@
  * it is open. The fewer gates are open, the darker the input. Dark in both colour schemes. */
 
 const STEP = 2; // CSS pixels of a time step
+const KEPT = 1024; // time steps
 const MOST_ROWS = 32; // of a layer's gates; more are shown in groups
 const HEAT = [[4, 6, 20], [46, 16, 100], [136, 34, 106], [212, 72, 66], [249, 160, 40], [252, 250, 190]];
 const ASLEEP = 0.25; // brightness of the input when all gates are closed
@@ -30,35 +31,21 @@ export class Picture {
   clear() {
     this.count = 0;
     this.marks = [];
-    this.ring = undefined;
+    this.ring = new OffscreenCanvas(KEPT, this.rows);
+    this.context = this.ring.getContext("2d");
+    this.context.fillStyle = "#0b0e14";
+    this.context.fillRect(0, 0, KEPT, this.rows);
+    this.column = this.context.createImageData(1, this.rows);
     this.#resize();
   }
 
   #resize() {
     const { canvas } = this;
     const ratio = globalThis.devicePixelRatio || 1;
-    const width = Math.max(1, canvas.clientWidth);
-    canvas.width = Math.round(width * ratio);
+    canvas.width = Math.round(Math.max(1, canvas.clientWidth) * ratio);
     canvas.height = Math.round(Math.max(1, canvas.clientHeight) * ratio);
-    const columns = Math.max(1, Math.floor(width / STEP));
-    const old = this.ring;
-    if (old?.width !== columns) {
-      this.ring = new OffscreenCanvas(columns, this.rows);
-      this.context = this.ring.getContext("2d");
-      this.context.fillStyle = "#0b0e14";
-      this.context.fillRect(0, 0, columns, this.rows);
-      if (old) this.#copy(old);
-      this.column = this.context.createImageData(1, this.rows);
-    }
+    this.shown = Math.max(1, Math.min(KEPT, Math.floor(canvas.clientWidth / STEP)));
     this.draw();
-  }
-
-  /* The newest columns of another ring. */
-  #copy(old) {
-    const kept = Math.min(this.count, old.width, this.ring.width);
-    for (let t = this.count - kept; t < this.count; t++) {
-      this.context.drawImage(old, t % old.width, 0, 1, this.rows, t % this.ring.width, 0, 1, this.rows);
-    }
   }
 
   #set(row, colour) {
@@ -82,7 +69,7 @@ export class Picture {
         this.#set(row++, group.includes(1) ? OPEN : CLOSED);
       }
     });
-    this.context.putImageData(this.column, this.count % this.ring.width, 0);
+    this.context.putImageData(this.column, this.count % KEPT, 0);
     this.count++;
     if (!this.waiting) {
       this.waiting = true;
@@ -96,18 +83,17 @@ export class Picture {
   /** A word at the newest time step. */
   mark(text) {
     this.marks.push({ at: this.count, text });
-    this.marks = this.marks.filter(({ at }) => at > this.count - this.ring.width);
+    this.marks = this.marks.filter(({ at }) => at > this.count - KEPT);
   }
 
   /* The newest time step is at the right. */
   draw() {
-    const { canvas, ring, rows, count } = this;
+    const { canvas, ring, rows, count, shown } = this;
     const screen = canvas.getContext("2d");
     const inputs = 0.68; // of the height
     const { width, height } = canvas;
     screen.imageSmoothingEnabled = false;
-    const newest = count % ring.width;
-    const scale = width / ring.width;
+    const scale = width / shown;
     const part = (from, columns, to) => {
       if (!columns) return;
       const top = [0, this.inputs, 0, inputs * height];
@@ -116,12 +102,15 @@ export class Picture {
         screen.drawImage(ring, from, y, columns, h, to * scale, Y, columns * scale, H);
       }
     };
-    part(newest, ring.width - newest, 0);
-    part(0, newest, ring.width - newest);
+    const first = (count + KEPT - shown) % KEPT;
+    const before = Math.min(shown, KEPT - first); // columns up to the ring's end
+    part(first, before, 0);
+    part(0, shown - before, before);
     const size = 13 * (globalThis.devicePixelRatio || 1);
     screen.font = `600 ${size}px system-ui, sans-serif`;
     for (const { at, text } of this.marks) {
-      const x = (ring.width - (count - at)) * scale;
+      const x = (shown - (count - at)) * scale;
+      if (x < 0) continue;
       screen.fillStyle = LINE;
       screen.fillRect(x, 0, Math.max(1, size / 10), height);
       const room = screen.measureText(text).width + size;
