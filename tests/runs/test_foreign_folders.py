@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from helpers.training import finished_run
-from surnn import text_files
 from surnn.analysis.inputs import why_not_prepared
 from surnn.cli.commands.generate import TextCodec, shown
 from surnn.cli.main import main
-from surnn.data import DataError, tokens
+from surnn.data import DataError, text_files, tokens
 from surnn.errors import ConfigError, RunError, SurnnError, printable
 from surnn.runs import files, lock
 from surnn.runs.folder import RunFolder

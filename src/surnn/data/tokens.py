@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from surnn.text_files import read_text
+from surnn.data.text_files import read_text
 
 from .cache import Arrays, Progress, load_or_make
 from .registry import DataError

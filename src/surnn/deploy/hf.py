@@ -20,10 +20,10 @@ import transformers
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
+from surnn.data.text_files import read_text
 from surnn.runs.folder import RunError
 from surnn.runs.loading import Trained
 from surnn.tasks.language import Language
-from surnn.text_files import read_text
 
 from .export.finite import check_finite
 from .hf_base import State, SuRNNConfig, SuRNNPreTrainedModel

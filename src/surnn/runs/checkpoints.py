@@ -20,8 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from surnn.data.text_files import read_own_text
 from surnn.errors import RunError, printable
-from surnn.text_files import read_own_text
 
 from .files import FREE_SPACE, checksum, sync
 from .values import wrong_state

@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from surnn.data.text_files import BINARY, NO_WAIT, open_regular, regular_size
 from surnn.errors import RunError
-from surnn.text_files import BINARY, NO_WAIT, open_regular, regular_size
 
 FREE_SPACE = "Free disk space, or make the folder writable,"
 """How to fix a failed write; a message continues it."""

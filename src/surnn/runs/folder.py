@@ -32,8 +32,8 @@ import torch
 from torch import Tensor
 
 from surnn.config.old_keys import upgrade
+from surnn.data.text_files import read_own_text
 from surnn.errors import RunError, printable
-from surnn.text_files import read_own_text
 
 from .checkpoints import CONFIG_COPY, RESUMABLE, Checkpoints, damage_of
 from .config_json import flat

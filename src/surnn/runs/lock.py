@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import filelock
 
-from surnn.text_files import open_regular
+from surnn.data.text_files import open_regular
 
 from .files import NO_FOLLOW
 

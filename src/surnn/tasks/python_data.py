@@ -12,7 +12,7 @@ import torch
 
 from surnn.data.series import Series
 from surnn.data.series.arrays import from_arrays
-from surnn.text_files import read_text
+from surnn.data.text_files import read_text
 
 from .sequences import ON_RECORD, Sequences
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from surnn.data.series import Columns, Series, load_series
 from surnn.data.series.read import join_series
-from surnn.text_files import read_text
+from surnn.data.text_files import read_text
 
 from .base import Batch, Output, Score, Split, Task, Values
 from .batching import get_data, row_numbers, set_data

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from surnn.text_files import read_text
+from surnn.data.text_files import read_text
 
 from .base import Batch, Score, Split
 from .tokenized import SPLITS, Tokenized, TokenKind

@@ -10,13 +10,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from surnn.config import OURS, HorizonOptions, RunConfig
+from surnn.data.text_files import read_text
 from surnn.errors import ConfigError, RunError, option_errors
 from surnn.runs.folder import RunFolder
 from surnn.runs.loading import portable_config
 from surnn.tasks.base import Task
 from surnn.tasks.language import Language
 from surnn.tasks.tokenized import Tokenized
-from surnn.text_files import read_text
 
 MAX_NAMES = 4
 """Most names of misfitting weights in a message; usually all have one reason."""

@@ -19,8 +19,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surnn.data.text_files import read_text
 from surnn.errors import printable
-from surnn.text_files import read_text
 
 from ..main import CommandError
 

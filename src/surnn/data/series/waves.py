@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from surnn.data import DataError
-from surnn.text_files import open_regular
+from surnn.data.text_files import open_regular
 
 MAX_RATE = 1 << 20
 """Most samples a second: the memory of a spectrum follows the rate that a file claims."""
