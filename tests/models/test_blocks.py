@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from helpers.building import build
 from surnn.models.blocks import Dropout, DropPath, apply_glu
-from surnn.models.convolution import LONG, Convolution
+from surnn.models.blocks.convolution import LONG, Convolution
 from surnn.tasks import Output, Tokens, Values
 
 

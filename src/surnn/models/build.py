@@ -21,8 +21,7 @@ from .baselines import (
     SkipGRU,
     TorchRecurrent,
 )
-from .blocks import FeedForwardBlock, GLUBlock, MixerBlock, PlainBlock
-from .convolution import Convolution
+from .blocks import Convolution, FeedForwardBlock, GLUBlock, MixerBlock, PlainBlock
 from .scaling import ScaledEncoder, ScaledReadout
 from .selective import Selective
 from .signature import Output, Tokens, Values

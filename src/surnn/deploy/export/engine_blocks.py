@@ -8,8 +8,14 @@ from functools import singledispatch
 import numpy as np
 from torch import nn
 
-from surnn.models.blocks import FeedForwardBlock, GLUBlock, Norm, PlainBlock, ResidualBlock
-from surnn.models.convolution import Convolution
+from surnn.models.blocks import (
+    Convolution,
+    FeedForwardBlock,
+    GLUBlock,
+    Norm,
+    PlainBlock,
+    ResidualBlock,
+)
 from surnn.models.model import SequenceModel
 from surnn.models.scaling import ScaledEncoder
 

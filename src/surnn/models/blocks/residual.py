@@ -1,106 +1,16 @@
-"""Blocks: a mixer with the norm, residual and feed-forward network around it.
-
-To add a block, derive it from :class:`~surnn.models.base.Block`, or from :class:`WrapperBlock` if
-it has a mixer, and let ``models/build.py`` build it. A block provides
-
-- ``forward(x, lengths, state, reset)``: [T, B, features] to [T, B, width], time first, as
-  recurrences read it; from a ``state`` also the state after x;
-- ``init_state(batch)`` and ``step(x, state)``: streaming, one time step at a time;
-- ``state_names``, ``split_state``, ``join_state``: its state as named tensors, for ONNX and
-  torch.export files;
-- ``check_resumable()``: whether a stream can be read in parts;
-- ``check_resets()``: whether a sequence can start anew inside it.
-
-A ``WrapperBlock`` gets all but ``forward`` and ``step`` from its mixer. Nothing else in the library
-needs to know the class. Only the C engine does: to run there, a block registers its operations in
-``deploy/export/engine_blocks.py``.
-"""
+"""Blocks of a mixer with the norm, residual and feed-forward network around it."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from surnn.config import ModelConfig
-from surnn.scan.contract import step_mask
 
-from .base import Block, Mixer
-
-NORMS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "batch": nn.BatchNorm1d}
-
-
-class Norm(nn.Module):
-    """LayerNorm or RMSNorm over features, or BatchNorm over sequences and time steps."""
-
-    def __init__(self, kind: str, width: int) -> None:
-        super().__init__()
-        self.norm = NORMS[kind](width)
-        self.kind = kind
-
-    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        if self.kind == "rms":  # autocast would leave it in half precision
-            return self.norm(x.to(self.norm.weight.dtype))
-        if self.kind == "layer":
-            return self.norm(x)
-        if lengths is None or x.dim() == 2:
-            return self.norm(x.flatten(0, -2)).view_as(x)
-        inside = step_mask(len(x), lengths.flatten())
-        y = torch.zeros_like(x)
-        y[inside] = self.norm(x[inside])  # the statistics leave padding out
-        return y
-
-
-class Dropout(nn.Module):
-    """Drops single numbers, or a feature at all time steps of a sequence.
-
-    Args:
-        rate: probability of being dropped.
-        per_sequence: drop a feature at all time steps of a sequence or at none.
-    """
-
-    def __init__(self, rate: float, per_sequence: bool) -> None:
-        super().__init__()
-        self.rate, self.per_sequence = rate, per_sequence
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.per_sequence and x.dim() == 3:
-            return x * functional.dropout(torch.ones_like(x[:1]), self.rate, self.training)
-        return functional.dropout(x, self.rate, self.training)
-
-    def extra_repr(self) -> str:
-        return f"{self.rate}, per_sequence={self.per_sequence}"
-
-
-class DropPath(nn.Module):
-    """Stochastic depth (Huang et al., 2016): in training, some sequences bypass a block.
-
-    Args:
-        rate: share of the sequences that bypass it.
-    """
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-        self.active = rate > 0
-        self.keep_rate = torch.tensor(1 - rate, device="cpu")
-        """A tensor, because torch.compile would compile every block that differs in a plain number.
-        Not a buffer, because a model built on the meta device would lose its value."""
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "DropPath":
-        self.keep_rate = torch.tensor(1 - self.rate, device=fn(self.keep_rate).device)
-        return super()._apply(fn, recurse)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.training or not self.active:
-            return x
-        mask = torch.rand(x.shape[-2], 1, device=x.device) < self.keep_rate
-        return x * (mask / self.keep_rate.clamp(min=1e-6)).to(x.dtype)
-
-    def extra_repr(self) -> str:
-        return str(self.rate)
+from ..base import Block, Mixer
+from .parts import Dropout, DropPath, Norm, apply_glu
 
 
 class WrapperBlock(Block):
@@ -254,13 +164,3 @@ class FeedForwardBlock(ResidualBlock):
         y = self.second_norm(x, lengths) if self.prenorm else x
         y = self.narrow(self.dropout(functional.gelu(self.widen(y))))
         return self._add(x, y, self.second_norm, lengths)
-
-
-def apply_glu(y: Tensor, kind: str) -> Tensor:
-    """One half of the features times a function of the other half; ``"none"`` returns y."""
-    if kind == "none":
-        return y
-    if kind == "sigmoid":
-        return functional.glu(y, -1)
-    value, gate = y.chunk(2, -1)
-    return value * (functional.gelu(gate) if kind == "gelu" else functional.silu(gate))

@@ -9,7 +9,7 @@ from torch.nn import functional
 from surnn.nn.resets import last_reset
 from surnn.scan.contract import step_mask
 
-from .base import Block
+from ..base import Block
 
 
 class Convolution(Block):
