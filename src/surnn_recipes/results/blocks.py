@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import ResultsError
+from . import ResultsError, state_tracking
 from .headlines import headline_table
 from .records import read_records
 from .tables import head, row_of, spread
@@ -171,6 +171,7 @@ def own_data(results: Path) -> list[str]:
     for name, kind in kinds.items():
         seconds = [rows[name][step] for step in ("train", "report", "export")]
         lines.append(row_of(kind, *(f"{s:.0f}" for s in seconds), f"{sum(seconds):.0f}"))
+    return lines
 
 
 def edge(results: Path) -> list[str]:
@@ -222,4 +223,7 @@ BLOCKS: dict[str, Callable[[Path], list[str]]] = {
     "own-data": own_data,
     "edge": edge,
     "edge-clocks": edge_clocks,
+    "state-tracking": state_tracking.table,
+    "state-tracking-seconds": state_tracking.seconds,
+    "state-tracking-stream": state_tracking.stream,
 }

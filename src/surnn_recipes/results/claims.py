@@ -15,7 +15,7 @@ SOURCES = ("paper", "literature", "setting", "computed")
 """Where a number comes from that no record has: the paper, other publications, an option of the
 recipe, or arithmetic."""
 _QUOTED = re.compile(r"\{([a-z]+)=([^{}]+)\}")
-_PLACE = re.compile(r"\{([a-z0-9.-]+)(?::([A-Za-z0-9._ ]+))?\}")
+_PLACE = re.compile(r"\{([a-z0-9.-]+)(?::([A-Za-z0-9._, ]+))?\}")
 _TYPED = re.compile(r"\d+\.\d+|\d+ ?%")
 
 
@@ -24,7 +24,7 @@ def fill_in(text: str, records: dict[str, Record], rows: Path | None = None, **o
 
     - ``{row}``: the test metric; ``{row:each}``: that of each seed
     - ``{row:task.body 4096}``: the metric with that option of the task; ``{row:each task.body
-      4096}``
+      4096}``; ``{row:task.length 9, task.events 2}``
     - ``{row:typed beat F1}``: another number of the same test
     - ``{row:valid 1000}``: the validation metric after so many optimizer steps
     - ``{row:rate}``: the update rate; ``{row:KIND}``: on one kind of token; ``{row:layer 2 KIND}``:

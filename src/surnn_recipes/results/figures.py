@@ -47,6 +47,7 @@ RACES = (
 """Rows, and targets of their validation metric."""
 
 STEPWISE = "psmnist-stepwise"
+TRACKING = "state-tracking-s3"
 FIGURES = (
     Figure(
         "psmnist-gates", "psmnist", "metric-by-rate",
@@ -120,6 +121,26 @@ FIGURES = (
         "the same GPU. All steps are captured, none is compiled. Products are in bfloat16, cuDNN's "
         "states too. Times on CIFAR-10 include validation, the others do not. No time includes the "
         "compilation of our kernels, which happens once per machine. Text has three seeds.",
+    ),
+    Figure(
+        "state-tracking-lengths", "state_tracking", "metric-by-length",
+        (TRACKING, *(f"{TRACKING}-{name}" for name in ("gru", "mingru", "s4d", "delta"))),
+        "S3, trained on 16 elements in 8,192 time steps for equal seconds, then tested with the "
+        "same weights on longer streams. suGRU has three seeds, the others have one seed and one "
+        "learning rate.",
+    ),
+    Figure(
+        "state-tracking-curves", "state_tracking", "learning-curves",
+        (TRACKING, *(f"{TRACKING}-{name}" for name in ("gru", "mingru", "s4d", "delta"))),
+        "The same runs in training. Each makes the optimizer steps that fit into the same seconds. "
+        "The loss jumps when the number of elements doubles (growing: batches until it is 16). "
+        "Validation has 16 elements from the start.",
+    ),
+    Figure(
+        "state-tracking-parity", "state_tracking", "wall-clock",
+        tuple(f"state-tracking-parity{name}" for name in ("", "-gru", "-s4d")),
+        "Parity of 32 bits in 1,024 time steps, 1,200 optimizer steps each, one seed. The three "
+        "runs shared a GPU.",
     ),
     Figure(
         "enwik8", "enwik8", "wall-clock",

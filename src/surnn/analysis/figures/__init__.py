@@ -100,6 +100,10 @@ PLOTS: dict[str, Plot | BenchmarkPlot] = {
         "metric on the test set against multiply-accumulates per time step",
         learning.metric_by_work, _a_moment,
     ),
+    "metric-by-length": Plot(
+        "metric of the same weights on tests of several lengths", learning.metric_by_length,
+        _a_moment,
+    ),
     "copying-loss": Plot(
         "copying: loss against optimizer steps, with the memoryless line",
         learning.copying_loss, _a_moment,
@@ -145,6 +149,10 @@ PLOTS: dict[str, Plot | BenchmarkPlot] = {
     "updates-on-signal": Plot(
         "a signal with its updates marked, and rate against the input's change",
         signals.updates_on_signal, _recordings(signals.SEQUENCES), False,
+    ),
+    "updates-on-stream": Plot(
+        "a stream of tokens with the updates of each gate, and with its events marked",
+        signals.updates_on_stream, _recordings(1), False,
     ),
     "forecast-horizon": Plot(
         "Mackey-Glass: test error against steps ahead", learning.forecast_horizon,

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import torch
 
 from surnn.models.model import SequenceModel
 from surnn.plotting import COLOURS, GREY, line_styles, new_figure, open_axes
+from surnn.runs.folder import RunFolder
 from surnn.runs.rate_format import is_soft
 from surnn.tasks.base import known_chance
 from surnn.tasks.copying import memoryless_loss
@@ -179,6 +181,65 @@ def _macs(subject: Subject) -> float:
     config, task = subject.config, subject.config.task
     model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps)
     return step_work(model, rates).done
+
+
+def metric_by_length(subjects: Sequence[Subject], _example: int) -> "Figure":
+    """The test metric of the same weights on sequences of several lengths.
+
+    Points are means over seeds. Tests that differ in other options too are hollow.
+    """
+    need_task(subjects, subjects[0].options["task.name"])
+    name_all(subjects, "task.growing", seeds_together=True)
+    figure = new_figure(6.4, 3.4)
+    axes = figure.add_subplot()
+    hollow = {"markerfacecolor": "none", "linestyle": "none"}
+    others: list[str] = []
+    for style, marker, (label, same) in zip(
+        line_styles(), cycle("osD^v"), groups(subjects).items(), strict=False
+    ):
+        points: dict[str, dict[int, list[float]]] = {"": {}}
+        for subject in same:
+            for other, length, value in _tests_by_length(subject):
+                points.setdefault(other, {}).setdefault(length, []).append(value)
+        for other, values in points.items():
+            lengths = sorted(values)
+            means = [sum(values[length]) / len(values[length]) for length in lengths]
+            look = {**style, "marker": marker, **(hollow if other else {})}
+            name = None if other else _with_seeds(label, same)
+            axes.plot(lengths, means, **look, markersize=5, label=name)
+        others += [other for other in points if other and other not in others]
+    task = subjects[0].config.task
+    for other in others:
+        axes.plot([], [], "o", color=GREY, **hollow, label=f"the same weights, {other}")
+    if (level := known_chance(task)) is not None:
+        axes.axhline(level, color=GREY, linestyle=":", linewidth=1, label="chance")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set_xlabel("time steps of the test")
+    axes.set_ylabel(f"test {task.metric}")
+    axes.set_title(task.name)
+    open_axes(axes)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def _tests_by_length(subject: Subject) -> list[tuple[str, int, float]]:
+    """Of each test: options that do not change the length, time steps, and the metric."""
+    if subject.tested is None:
+        raise NotApplicable(
+            f"{subject.path} has not been tested: surnn eval {subject.path} --split test"
+        )
+    task, found = subject.config.task, []
+    for line in RunFolder.open(subject.path).evaluations():
+        if (line["split"], line["checkpoint"]) != ("test", subject.checkpoint):
+            continue
+        changes = {name.removeprefix("task."): v for name, v in line["overrides"].items()}
+        other = [
+            f"{n} {v}" for n, v in changes.items() if replace(task, **{n: v}).steps == task.steps
+        ]
+        tested = replace(task, **changes)
+        found.append((", ".join(other), tested.steps, line["metrics"][task.metric]))
+    return found
 
 
 def _panels(

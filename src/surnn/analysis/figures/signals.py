@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from surnn.plotting import COLOURS, line_styles, new_figure, open_axes
-from surnn.tasks.base import Batch, Values
+from surnn.tasks.base import Batch, Tokens, Values
 
 from ..changes import open_share, rate_by_change
 from ..rates import unit_rates
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SEQUENCES = 16
 SHOWN = 1200
 """Time steps of the trace."""
+ZOOM = 12
+"""Time steps before and after the token that is shown large."""
 
 
 def updates_on_signal(subjects: Sequence[Subject], example: int) -> "Figure":
@@ -60,6 +62,55 @@ def updates_on_signal(subjects: Sequence[Subject], example: int) -> "Figure":
     trace.tick_params(labelbottom=False)
     below.legend()
     trace.set_title(f"{subject.label} on {subject.options['task.name']}")
+    return figure
+
+
+def updates_on_stream(subjects: Sequence[Subject], example: int) -> "Figure":
+    """Updates of each gate along a stream of tokens, and around one token of the first kind.
+
+    Tokens of the task's first kind (events, data) are marked.
+    """
+    (subject,) = subjects
+    task = subject.trained.task
+    if not isinstance(task.input, Tokens) or not task.kinds:
+        raise NotApplicable(
+            f"{subject.options['task.name']} has no tokens of several kinds; updates-on-signal "
+            "shows signals"
+        )
+    batch = subject.batch_with(example)
+    layers = subject.selective(subject.record(batch))
+    end = length_of(batch, example)
+    assert batch.kinds is not None
+    marked = (batch.kinds[example, :end] == 0).nonzero().flatten()
+    middle = int(marked[len(marked) // 2])
+    figure = new_figure(8.6, 0.9 + 1.5 * len(layers))
+    panels = figure.subplots(len(layers), 2, squeeze=False, sharey="row", width_ratios=(3, 1.3))
+    for row, layer in zip(panels, layers, strict=True):
+        gates = layer.by_gate[example, :end]
+        for axes in row:
+            for number, gate in enumerate(gates.T, 1):
+                axes.vlines(gate.nonzero().flatten() + 1, number - 0.4, number + 0.4,
+                            color=COLOURS[0], linewidth=1 if axes is row[0] else 3)  # fmt: skip
+            width = 0.8 if axes is row[0] else 6
+            axes.vlines(marked + 1, 0.4, gates.shape[1] + 0.6, color=COLOURS[1], alpha=0.35,
+                        linewidth=width, zorder=0)  # fmt: skip
+            axes.set_ylim(gates.shape[1] + 0.6, 0.4)
+            open_axes(axes, grid=False)
+        rates = (
+            f"{kind} {gates[batch.kinds[example, :end] == k].mean():.1%}"
+            for k, kind in enumerate(task.kinds)
+        )
+        row[0].set_title(f"{layer.name}, updates at {', '.join(rates)}", loc="left")
+        row[0].set_ylabel("gates")
+        row[0].set_xlim(0.5, end + 0.5)
+        row[1].set_xlim(middle + 1 - ZOOM, middle + 1 + ZOOM)
+    panels[0, 1].set_title(f"around one {task.kinds[0]}", loc="left")
+    for axes in panels[-1]:
+        axes.set_xlabel("step")
+    figure.suptitle(
+        f"{subject.label} on {subject.options['task.name']}: updates (dark), "
+        f"{task.kinds[0]} (light)"
+    )
     return figure
 
 
