@@ -22,6 +22,7 @@ from surnn.runs.config_json import config_to_dict
 from surnn.runs.folder import RunFolder
 from surnn.tasks import load_task
 from surnn.tasks.copying import Copying
+from surnn.tasks.state_tracking import StateTracking
 from surnn.tasks.text_file import TextFile
 from surnn.train.trainer import Trainer
 
@@ -42,6 +43,7 @@ SHOWS = {
         ("sugru", "again", "gru"),
         "copying\n\nthousand multiply-accumulates per time step\ntest accuracy\nSuGRU (2 seeds)",
     ),
+    "metric-by-length": (("sugru", "again", "gru"), "SuGRU (2 seeds)\nGRU\nchance"),
     "copying-loss": (("sugru", "gru"), "memoryless, delay 10: 0.6931"),
     "gradients": (("sugru", "gru"), "GRU: p = 1.00, ρ ="),
     "proposition-1": (("sugru",), "updates of the unit in 30 steps"),
@@ -87,8 +89,25 @@ def test_figures_of_real_data(name, task, shown, data, tmp_path):
     assert shown in texts(draw(name, run, data=data))
 
 
+def test_updates_on_a_stream_of_tokens(runs, tmp_path):
+    task = StateTracking("S3", length=40, events=3)
+    run = train_run(tmp_path / "run", task, gate=InputGateConfig(rate=0.3))
+    subject = Subject(run)
+    figure = draw("updates-on-stream", run)
+    assert "layer 2, updates at event " in texts(figure)
+    batch = subject.batch(1)
+    events = (batch.kinds[0] == 0).nonzero().flatten() + 1
+    for axes, layer in zip(figure.axes[::2], subject.record(batch).layers, strict=True):
+        *gates, marked = axes.collections
+        steps = [[int(line[0, 0]) for line in gate.get_segments()] for gate in gates]
+        assert steps == [(gate.nonzero().flatten() + 1).tolist() for gate in layer.by_gate[0].T]
+        assert [int(line[0, 0]) for line in marked.get_segments()] == events.tolist()
+    with pytest.raises(NotApplicable, match="copying has no tokens of several kinds"):
+        draw("updates-on-stream", runs["sugru"])
+
+
 def test_every_figure_is_tested():
-    real = {"image-updates", "depth-maps"}
+    real = {"image-updates", "depth-maps", "updates-on-stream"}
     benchmarks = {name for name, plot in PLOTS.items() if isinstance(plot, BenchmarkPlot)}
     assert set(PLOTS) == {*SHOWS, *real, *benchmarks}
 

@@ -14,10 +14,12 @@ from surnn.runs.config_json import config_from_dict, config_to_dict
 from surnn.runs.folder import RunFolder
 from surnn.tasks.copying import Copying
 from surnn.tasks.mackey_glass import MackeyGlass
+from surnn.tasks.state_tracking import StateTracking
 
 pytest.importorskip("matplotlib")
 
 COPYING, CHAOS = Copying(delay=10), MackeyGlass(horizons=(2, 5), length=130, series=16)
+TRACKING = StateTracking("S3", length=50, events=4)
 SMALL = ModelConfig(layers=2, width=8, heads=2, block="stack")
 FIXED = RhythmConfig(rate=0.3, frozen=True)
 
@@ -69,6 +71,28 @@ def test_work_is_counted_at_the_update_rates(tmp_path):
     dense, none = step_work(model, [1.0, 1.0]).done, step_work(model, [0.0, 0.0]).done
     assert counted == pytest.approx([none / 1000, dense / 1000])
     assert none < dense
+
+
+def test_the_same_weights_on_other_lengths(tmp_path):
+    """A line joins tests that differ in length only; others are hollow points."""
+    runs = []
+    for name, seed, base in (("a", 0, 0.9), ("b", 1, 0.7)):
+        runs.append(with_metrics(tmp_path / name, {"accuracy": base}, task=TRACKING))
+        config = json.loads((runs[-1] / "config.json").read_text())
+        config["train"]["seed"] = seed
+        (runs[-1] / "config.json").write_text(json.dumps(config))
+        for overrides, lower in (
+            ({"task.length": 200}, 0.1), ({"task.length": 200, "task.events": 9}, 0.2)
+        ):  # fmt: skip
+            RunFolder.open(runs[-1]).log_evaluation(
+                split="test", checkpoint="best", step=1, overrides=overrides,
+                metrics={"accuracy": base - lower},
+            )  # fmt: skip
+    axes = draw("metric-by-length", *runs).axes[0]
+    line, hollow = (each.get_xydata().tolist() for each in axes.lines[:2])
+    assert line == [pytest.approx([50, 0.8]), pytest.approx([200, 0.7])]
+    assert hollow == [pytest.approx([200, 0.6])]
+    assert "SuGRU (2 seeds)\nthe same weights, events 9\nchance" in texts(axes.figure)
 
 
 def test_soft_gates_update_at_every_step(tmp_path):
