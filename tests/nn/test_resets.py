@@ -9,6 +9,7 @@ import surnn
 from surnn.nn.gates import GATES
 from surnn.nn.gates.parts import diagonal_scan
 from surnn.nn.resets import restart_clock, steps_since_reset
+from surnn.scan import native
 
 LAYERS = [surnn.SuRNN, surnn.SuGRU, surnn.SuLSTM, surnn.SuSNN]
 STEPS, BATCH, FEATURES, UNITS = 13, 3, 4, 6
@@ -40,7 +41,8 @@ def first_tensor(hidden):
 
 def assert_equals_parts(layer, x, reset, lengths=None) -> None:
     """Outputs, the last hidden state and gradients by x and by all parameters."""
-    x = x.clone().requires_grad_()
+    x = x.to(next(layer.parameters()).dtype, copy=True).requires_grad_()
+    single = x.dtype == torch.float32
     weights = torch.randn(STEPS, BATCH, UNITS * layer.num_directions, dtype=x.dtype)
     y, hidden = layer(x, lengths=lengths, reset=reset)
     named = [x, *(p for p in layer.parameters() if p.requires_grad)]
@@ -56,30 +58,62 @@ def assert_equals_parts(layer, x, reset, lengths=None) -> None:
                 first_tensor(hidden)[:, b].as_subclass(torch.Tensor),
                 first_tensor(last)[:, 0].as_subclass(torch.Tensor),
             )
-    torch.testing.assert_close(y, expected, rtol=1e-11, atol=1e-12)
+    rtol, atol = (1e-4, 1e-6) if single else (1e-11, 1e-12)
+    torch.testing.assert_close(y, expected, rtol=rtol, atol=atol)
     grads = torch.autograd.grad(loss, named, allow_unused=True)
+    rtol, atol = (1e-3, 1e-5) if single else (1e-9, 1e-11)
     torch.testing.assert_close(
         [g for g in found if g is not None], [g for g in grads if g is not None],
-        rtol=1e-9, atol=1e-11,
+        rtol=rtol, atol=atol,
     )  # fmt: skip
 
 
 # ------------------------------------------------------------------ separate sequences
 
 
+BACKENDS = ["reference", "events"] + ["native"] * native.is_available()
+
+
 @pytest.mark.parametrize("gate", sorted(GATES))
-def test_every_gate(gate):
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("padded", [False, True])
+def test_every_gate(gate, backend, padded):
     torch.manual_seed(0)
-    assert_equals_parts(make_layer(gate=gate, num_layers=2), *sequences())
+    dtype = torch.float32 if backend == "native" else torch.float64
+    layer = make_layer(gate=gate, num_layers=2, backend=backend, dtype=dtype)
+    lengths = torch.tensor([STEPS, 1, 7]) if padded else None
+    assert_equals_parts(layer, *sequences(), lengths)
 
 
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("gate", ["rhythm", "ssm"])
-@pytest.mark.parametrize("backend", ["reference", "events"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_every_layer(kind, gate, backend):
     torch.manual_seed(0)
+    dtype = torch.float32 if backend == "native" else torch.float64
     lengths = torch.tensor([STEPS, 1, 7])
-    assert_equals_parts(make_layer(kind, gate, backend=backend), *sequences(), lengths)
+    assert_equals_parts(make_layer(kind, gate, backend=backend, dtype=dtype), *sequences(), lengths)
+
+
+@pytest.mark.parametrize("gate", ["rhythm", "input", "ssm", "full"])
+@pytest.mark.parametrize("kind", LAYERS[:3])
+def test_gradcheck_with_soft_gates(kind, gate):
+    """Derivatives of layer and gate equal finite differences, with lengths."""
+    torch.manual_seed(0)
+    options = {"horizon": 16} if gate in ("rhythm", "full") else {}
+    layer = make_layer(kind, GATES[gate](mode="soft", **options))
+    x, reset = sequences()
+    x, reset = x[:5, :2].requires_grad_(), reset[:5, :2]
+    assert reset[1:].any()
+    lengths = torch.tensor([5, 3])
+    names = [name for name, p in layer.named_parameters() if p.requires_grad]
+
+    def run(x, *parameters):
+        new = dict(zip(names, parameters, strict=True))
+        y, _ = torch.func.functional_call(layer, new, (x,), {"lengths": lengths, "reset": reset})
+        return y
+
+    assert torch.autograd.gradcheck(run, (x, *(layer.get_parameter(name) for name in names)))
 
 
 @pytest.mark.parametrize("options", [{"bidirectional": True, "num_layers": 2}, {"expand": 2}])

@@ -276,14 +276,21 @@ def test_a_reset_past_the_length_is_ignored():
         torch.testing.assert_close(found, plain, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("cell", ["rnn_tanh", "gru", "lstm"])
-def test_gradcheck(cell):
+@pytest.mark.parametrize("cell", ["rnn_tanh", "rnn_relu", "gru", "lstm"])  # spikes have jumps
+@pytest.mark.parametrize("backend", ["reference", "events"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_gradcheck(cell, backend, padded):
     torch.manual_seed(0)
-    inputs = random_resets(make_inputs(cell, steps=4, batch=2, width=2, features=2, binary=False))
+    lengths = torch.tensor([4, 3]) if padded else None
+    inputs = random_resets(
+        make_inputs(cell, steps=4, batch=2, width=2, features=2, binary=False, lengths=lengths)
+    )
+    assert inputs.reset is not None
+    assert inputs.reset[1:3].any()
     named = leaves(inputs)
 
     def run(*values):
-        return reference_scan(inputs.replace(**dict(zip(named, values, strict=True))))
+        return scan(inputs.replace(**dict(zip(named, values, strict=True))), backend)
 
     assert torch.autograd.gradcheck(run, tuple(named.values()))
 
