@@ -17,14 +17,12 @@ from torch import nn
 import surnn
 from helpers.engines import export_stream
 from helpers.paths import ROOT
-from surnn.analysis.recording import record
 from surnn.config import FullGateConfig, InputGateConfig, ModelConfig, RhythmConfig, SSMGateConfig
 from surnn.deploy.engine import EngineError
 from surnn.deploy.export import to_c_folder, to_engine
 from surnn.deploy.export.engine_file import EngineFile, Op
 from surnn.models.model import SequenceModel
 from surnn.tasks import Output, Tokens, Values
-from surnn.tasks.state_tracking import StateTracking
 
 SOURCES = ROOT / "csrc"
 
@@ -115,23 +113,6 @@ def test_tokens(block, tmp_path):
         stream.run([3, 7])
     with pytest.raises(ValueError, match="takes tokens, integers below 7"):
         stream.run([[1.0]])
-
-
-def test_a_long_stream_of_rare_events(tmp_path):
-    """State tracking: the answers and the updates are torch's, and little work is done."""
-    task = StateTracking("S3", length=3000, events=8)
-    model = build(task.input, task.output, InputGateConfig(rate=0.05), heads=4, layers=2)
-    x = task.batch("test", 0, 1, 0, torch.device("cpu")).x
-    stream = export_stream(model, tmp_path)
-    outputs = torch.from_numpy(stream.run(x[0].numpy()))
-    with torch.no_grad():
-        expected = model(x)[0]
-    assert (outputs - expected).abs().max() < 1e-5
-    assert torch.equal(outputs.argmax(-1), expected.argmax(-1))
-    rates = [layer.gate.mean().item() for layer in record(model, x).layers]
-    assert min(rates) > 0
-    assert stream.work.update_rate == pytest.approx(sum(rates) / len(rates), abs=1e-6)
-    assert stream.work.skipped > 0.5
 
 
 @pytest.mark.parametrize("block", ["residual", "feedforward"])

@@ -12,10 +12,12 @@ import torch
 
 import surnn
 from helpers.engines import engine_run, export_stream
+from surnn.analysis.recording import record
 from surnn.config import InputGateConfig, ModelConfig, RhythmConfig
 from surnn.deploy.engine_library import MAX_CLOCK, library
 from surnn.models.model import SequenceModel
 from surnn.tasks import Output, Tokens, Values
+from surnn.tasks.state_tracking import StateTracking
 
 CELLS = {
     "rnn": surnn.SuRNN,
@@ -328,3 +330,24 @@ def test_resets_start_streams_anew(tmp_path):
     assert [s.clock for s in streams] == [0, 1, 8]
     with pytest.raises(ValueError, match="reset is 3 bools, one for each stream"):
         streams.reset([True])
+
+
+# ------------------------------------------------------------------ long streams
+
+
+def test_a_long_stream_of_rare_events(tmp_path):
+    """State tracking: the answers and the updates are torch's, and little work is done."""
+    task = StateTracking("S3", length=3000, events=8)
+    sizes, gate = ModelConfig(width=32, heads=4, layers=2), InputGateConfig(rate=0.05)
+    model = SequenceModel(sizes, gate, task.input, task.output, task.steps).eval()
+    x = task.batch("test", 0, 1, 0, torch.device("cpu")).x
+    stream = export_stream(model, tmp_path)
+    outputs = torch.from_numpy(stream.run(x[0].numpy()))
+    with torch.no_grad():
+        expected = model(x)[0]
+    assert (outputs - expected).abs().max() < 1e-5
+    assert torch.equal(outputs.argmax(-1), expected.argmax(-1))
+    rates = [layer.gate.mean().item() for layer in record(model, x).layers]
+    assert min(rates) > 0
+    assert stream.work.update_rate == pytest.approx(sum(rates) / len(rates), abs=1e-6)
+    assert stream.work.skipped > 0.5
