@@ -192,7 +192,7 @@ def metric_by_length(subjects: Sequence[Subject], _example: int) -> "Figure":
     name_all(subjects, "task.growing", seeds_together=True)
     figure = new_figure(6.4, 3.4)
     axes = figure.add_subplot()
-    hollow = {"markerfacecolor": "none", "linestyle": "none"}
+    hollow: dict[str, Any] = {"markerfacecolor": "none", "linestyle": "none"}
     others: list[str] = []
     for style, marker, (label, same) in zip(
         line_styles(), cycle("osD^v"), groups(subjects).items(), strict=False
