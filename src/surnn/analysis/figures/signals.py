@@ -108,8 +108,8 @@ def updates_on_stream(subjects: Sequence[Subject], example: int) -> "Figure":
     for axes in panels[-1]:
         axes.set_xlabel("step")
     figure.suptitle(
-        f"{subject.label} on {subject.options['task.name']}: updates (dark), "
-        f"{task.kinds[0]} (light)"
+        f"{subject.label} on {subject.options['task.name']}: updates (blue), "
+        f"{task.kinds[0]} (orange)"
     )
     return figure
 
