@@ -149,7 +149,7 @@ def test_the_best_validation():
         == "best accuracy 0.9 on 8 of 16 sequences (step 1)"
     )
     lines += [{"kind": "valid", "step": step, "accuracy": 0.5} for step in (4, 5)]
-    assert format_best(best_validation(lines, TASK), TASK) == "best accuracy 0.5 (step 4)"
+    assert format_best(best_validation(lines, TASK), TASK) == "best accuracy 0.5 (step 5)"
 
 
 def test_a_folder_of_runs(tmp_path, capsys):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.scans import (
+    TIGHT,
     assert_events_equal_reference,
     assert_same,
     events_scan,
