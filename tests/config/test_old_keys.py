@@ -66,9 +66,15 @@ def old_file(**gate: Any) -> dict[str, Any]:
 def test_recorded_runs_load_with_the_gates_that_they_had(file):
     values = json.loads(file.read_text())
     config = config_from_dict(values)
-    steps = config.task.steps
-    assert described(make_gate(config.gate, steps)) == described(old_gate(values["gate"], steps))
     written = json.loads(json.dumps(config_to_dict(config)))
+    if set(values["gate"]) == set(FLAT_GATE):
+        gates = (
+            make_gate(config.gate, config.task.steps),
+            old_gate(values["gate"], config.task.steps),
+        )
+        assert described(gates[0]) == described(gates[1])
+    else:  # of this version
+        assert written["gate"] == values["gate"]
     assert config_from_dict(written) == config
     assert set(written["gate"]) == {f.name for f in fields(config.gate)}
 
