@@ -81,7 +81,7 @@ def test_the_program_is_small_and_needs_neither_malloc_nor_doubles(device):
 def test_no_time_step_is_slow_at_any_clock(device, monkeypatch):
     kind, firmware, path = device
     if kind != "clock":
-        pytest.skip("for clocks")
+        pytest.skip("other models have no clock")
     frames = np.random.default_rng(1).normal(size=(50, INPUTS)).astype(np.float32)
     medians = []
     for clock in CLOCKS:

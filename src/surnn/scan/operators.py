@@ -27,7 +27,7 @@ COUNT = len(_FIELDS)
 TENSOR_COUNT = sum(_SCHEMA_TYPES[_HINTS[name]].startswith("Tensor") for name in _FIELDS)
 # x, weight, bias, recurrent, unit, gate and decay come first, and have gradients.
 DIFFERENTIABLE = _FIELDS.index("decay") + 1
-GATE = _FIELDS.index("gate")
+UNIT, GATE = _FIELDS.index("unit"), _FIELDS.index("gate")
 
 
 def define_operator(

@@ -31,7 +31,7 @@ from .sizes import (
     weight_tile,
 )
 
-# Products with x (numbers) that are computed at a time: they stay in a large GPU's cache.
+# Products with x (numbers) that are computed at a time: enough to fill a GPU, in little memory.
 PRODUCTS = 1 << 25
 
 # ---------------------------------------------------------------------------- forward

@@ -14,6 +14,7 @@ from ..double_backward import differentiate_once
 from ..operators import (
     COUNT,
     GATE,
+    UNIT,
     argument_gradients,
     define_operator,
     from_flat,
@@ -190,6 +191,10 @@ class EagerScan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, *arguments):
+        # Copied once for both passes, where a transposed x comes in. Weights keep their layout.
+        x, *weights = arguments[:UNIT]
+        rest = (v.contiguous() for v in arguments[UNIT : GATE + 1])
+        arguments = x.contiguous(), *weights, *rest, *arguments[GATE + 1 :]
         output = _eager_forward(*arguments)
         _save(ctx, arguments, output)
         return output[:2]
