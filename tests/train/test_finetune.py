@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,7 @@ from surnn.config import (
     TrainConfig,
 )
 from surnn.errors import RunError
+from surnn.models import Output
 from surnn.runs.config_json import config_to_dict
 from surnn.runs.folder import RunFolder
 from surnn.tasks.copying import Copying
@@ -110,7 +111,7 @@ def test_it_goes_on_without_that_run(other, tmp_path, gone_at):
         ),
         (
             {"task": SelectiveCopy(20, 2), "gate": RhythmConfig(horizon=30)},
-            r"encoder.bias \(\[16\] there, not here\).*trained for Values\(features=9.*\) and .*, "
+            r"encoder.bias \(\[16\] there, not here\).*run reads Values\(features=9.*\), "
             r"and selective_copy has Tokens\(vocabulary=16\)",
         ),
         (
@@ -122,6 +123,26 @@ def test_it_goes_on_without_that_run(other, tmp_path, gone_at):
 def test_weights_that_do_not_fit_are_refused(other, change, message):
     with pytest.raises(ValueError, match=message):
         trainer(config=replace(CONFIG, **change), start=str(other)).load_start_weights()
+
+
+class TwelveAnswers(Copying):
+    """The same input, other answers."""
+
+    @property
+    def output(self) -> Output:
+        return Output(12, "step")
+
+
+def test_a_task_with_other_answers_gets_a_new_readout(other):
+    config = replace(CONFIG, task=TwelveAnswers(**asdict(CONFIG.task)))
+    run = trainer(config=config, start=str(other))
+    before = {name: value.clone() for name, value in weights(run).items()}
+    run.load_start_weights()
+    best, _ = RunFolder(other).load("best")
+    for name, value in weights(run).items():
+        expected = before if name.startswith("head.") else best
+        assert torch.equal(value, expected[name]), name
+    assert run._notes[-1].endswith("; the readout is new, because this task has other answers")
 
 
 def test_a_table_of_another_length_is_refused_by_its_horizon(tmp_path):
@@ -248,5 +269,5 @@ def test_bytes_stay_bytes(language):
     assert now["model"]["kind"] == "gru"
     pytest.importorskip("tokenizers")
     told = language("two", "third", "--train.start", "first", *TOKENS, wrong=True)
-    assert "trained for Tokens(vocabulary=256)" in told
+    assert "run reads Tokens(vocabulary=256)" in told
     assert "text_file has Tokens(vocabulary=280)" in told

@@ -80,8 +80,8 @@ class TrainConfig:
     seed: int = 0
     """Seed of weights, batches and sampled gates."""
     start: str | None = None
-    """Folder of another run, whose best weights are the initial weights of this one. None: random
-    weights."""
+    """Folder of another run, whose best weights are the initial weights of this one; a task with
+    other answers gets a new readout. None: random weights."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Device to train on; auto is cuda if there is a GPU, else cpu. mps is an Apple GPU."""
     compile: bool = False

@@ -1,11 +1,12 @@
 """Fine-tuning: a run that starts with the weights of another one, ``--train.start RUN``.
 
-The weights are taken over; optimizer, schedules and time start from zero.
+The weights are taken over; optimizer, schedules and time start from zero. A task with other answers
+gets a new readout.
 """
 
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -20,6 +21,18 @@ from surnn.tasks.tokenized import Tokenized
 
 MAX_NAMES = 4
 """Most names of misfitting weights in a message; usually all have one reason."""
+READOUT = "head."
+"""How the names of the readout's weights begin."""
+
+
+class StartWeights(NamedTuple):
+    """The weights that a run starts with."""
+
+    weights: dict[str, Tensor]
+    step: int
+    """The optimizer step of the other run at which they were saved."""
+    new_readout: bool
+    """Whether the readout is not the other run's, because the answers differ."""
 
 
 def with_options_of(run: Path, config: RunConfig) -> RunConfig:
@@ -38,10 +51,11 @@ def with_options_of(run: Path, config: RunConfig) -> RunConfig:
         return RunConfig(task, source.model, gate, train)
 
 
-def load_weights(model: nn.Module, config: RunConfig) -> tuple[dict[str, Tensor], int]:
-    """The best weights of the run that ``config`` starts from, and their optimizer step.
+def load_weights(model: nn.Module, config: RunConfig) -> StartWeights:
+    """The best weights of the run that ``config`` starts from.
 
-    Raises if they are of a different model, or were trained with other tokens or another clock.
+    The readout stays ``model``'s own if the two tasks differ in their answers. Raises if other
+    weights do not fit, or were trained with other tokens or another clock.
     """
     folder = RunFolder.open(Path(config.train.start or "").expanduser())
     source = portable_config(folder)
@@ -53,7 +67,12 @@ def load_weights(model: nn.Module, config: RunConfig) -> tuple[dict[str, Tensor]
             f"resume it first, surnn resume {folder.path}"
         )
     weights, state = folder.load("best")
-    here = {name: list(value.shape) for name, value in model.state_dict().items()}
+    own = model.state_dict()
+    new_readout = source.task.output != config.task.output
+    if new_readout:
+        weights = {n: value for n, value in weights.items() if not n.startswith(READOUT)}
+        weights |= {n: value for n, value in own.items() if n.startswith(READOUT)}
+    here = {name: list(value.shape) for name, value in own.items()}
     there = {name: list(value.shape) for name, value in weights.items()}
     if misfits := [name for name in here | there if here.get(name) != there.get(name)]:
         texts = [f"{n} ({there.get(n, 'not')} there, {here.get(n, 'not')} here)" for n in misfits]
@@ -62,7 +81,7 @@ def load_weights(model: nn.Module, config: RunConfig) -> tuple[dict[str, Tensor]
             f"weights of {folder.path} do not fit this run: {', '.join(texts[:MAX_NAMES])}{more}. "
             + _differences(source, config)
         )
-    return weights, state["step"]
+    return StartWeights(weights, state["step"], new_readout)
 
 
 def gate_horizon(config: RunConfig) -> int | None:
@@ -120,11 +139,11 @@ def _check_clock(folder: RunFolder, source: RunConfig, config: RunConfig) -> Non
 
 def _differences(source: RunConfig, config: RunConfig) -> str:
     """Why weights do not fit, and how to fix it."""
-    there, here = ((each.task.input, each.task.output) for each in (source, config))
+    there, here = (each.task.input for each in (source, config))
     if there != here:
         return (
-            f"That run was trained for {there[0]} and {there[1]}, and {config.task.name} has "
-            f"{here[0]} and {here[1]}: use a task like its own, or leave out train.start"
+            f"That run reads {there}, and {config.task.name} has {here}: use a task with the same "
+            "input, or leave out train.start"
         )
     flags = []
     for part in ("model", "gate"):

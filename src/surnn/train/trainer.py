@@ -27,7 +27,7 @@ from . import checkpoint as checkpoints
 from .devices import pick_device, unused_options
 from .distributed import World
 from .evaluate import evaluate, float32_products
-from .finetune import load_weights
+from .finetune import StartWeights, load_weights
 from .loggers import Logger, Loggers, RunInfo
 from .optimizer_step import OptimizerStep, StepReading
 from .prefetch import BatchPrefetcher
@@ -145,11 +145,14 @@ class Trainer:
         """Load the weights of ``train.start``, if it names a run. :meth:`fit` does it if needed."""
         if self._weights_ready:
             return
-        weights, step = {}, 0
+        start = StartWeights({}, 0, False)
         with self.world.fail_together():
-            weights, step = load_weights(self.model, self.config)
-        checkpoints.restore_model(self.model, self.optimizer_step.optimizer, weights, {})
-        self._notes.append(f"starts with the weights of {self.config.train.start}, step {step}")
+            start = load_weights(self.model, self.config)
+        checkpoints.restore_model(self.model, self.optimizer_step.optimizer, start.weights, {})
+        note = f"starts with the weights of {self.config.train.start}, step {start.step}"
+        if start.new_readout:
+            note += "; the readout is new, because this task has other answers"
+        self._notes.append(note)
         self.evaluated_step = -1  # evaluated before the first step too; it may stay the best
         self._weights_ready = True
 
