@@ -53,6 +53,8 @@ GATES = {
     "ssm": surnn.SSMGate(source="input", modes=5),
     "threshold": surnn.Threshold(level=0.9),
     "full": surnn.FullGate(conv=3, modes=5, horizon=20),
+    "full_hidden": surnn.FullGate(conv=2, modes=5, hidden=9, horizon=20),
+    "full_hidden_no_clock": surnn.FullGate(rhythm=False, hidden=4, modes=3, horizon=20),
     "full_clock": surnn.FullGate(input=False, ssm=False, horizon=20, mode="hard"),
     "full_recent": surnn.FullGate(rhythm=False, input=False, ssm=False, conv=1),
     "full_source": surnn.FullGate(ssm=False, source="input", train_frequencies=True),

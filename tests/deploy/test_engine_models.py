@@ -98,6 +98,7 @@ def test_gated_outputs(glu, simd, tmp_path, monkeypatch):
         {"gate": InputGateConfig(source="input"), "block": "stack"},
         {"gate": SSMGateConfig(), "heads": 2},
         {"gate": FullGateConfig(conv=2), "heads": 2},
+        {"gate": FullGateConfig(conv=2, hidden=5), "heads": 2},
         {"gate": RhythmConfig(granularity=16), "heads": 1, "block": "stack"},
     ],
 )

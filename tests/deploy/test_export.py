@@ -69,6 +69,7 @@ MODELS = {
         surnn.InputGate(hidden=5, always_on=0.3),
         surnn.SSMGate(source="input", modes=4),
         surnn.FullGate(source="input", modes=4, conv=2),
+        surnn.FullGate(modes=4, hidden=6),
         surnn.Threshold(0.5),
         surnn.Rhythm(mode="soft"),
         nonlinearity="relu",

@@ -281,7 +281,7 @@ def test_bidirectional_layers_have_no_clock_to_carry():
 # ---------------------------------------------------------------------------- torch.compile
 
 
-@pytest.mark.parametrize("gate", ["rhythm", "ssm", surnn.FullGate(conv=2)])
+@pytest.mark.parametrize("gate", ["rhythm", "ssm", surnn.FullGate(conv=2, hidden=5)])
 @torch.no_grad()
 def test_compiled_loops_equal_one_pass(gate):
     layer = make(SuGRU, gate)

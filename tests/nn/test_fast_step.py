@@ -15,6 +15,7 @@ GATES = {
     "input": surnn.InputGate(rate=0.3),
     "ssm": surnn.SSMGate(rate=0.3),
     "full": surnn.FullGate(rate=0.3, conv=2),
+    "full, hidden": surnn.FullGate(rate=0.3, conv=2, hidden=6),
     "open": surnn.AlwaysOpen(),
 }
 

@@ -40,6 +40,26 @@ def test_the_sum_is_that_of_its_parts():
         torch.testing.assert_close(a[t], expected)
 
 
+def test_with_a_hidden_layer_the_parts_that_see_the_input_lead_there():
+    gate = bound(conv=1, hidden=7).double()
+    x = torch.randn(STEPS, BATCH, FEATURES, dtype=torch.float64)
+    with torch.no_grad():
+        gate.joint_bias.normal_()
+    a, _ = gate.preactivation(steps(), x, gate.init_memory(BATCH))
+    decay = torch.exp(-torch.exp(-gate.log_time))
+    s = torch.zeros(BATCH, gate.modes, dtype=torch.float64)
+    for t in range(STEPS):
+        s = decay * s + (1 - decay) * functional.linear(x[t], gate.lift)
+        seen = gate.joint_bias + functional.linear(x[t], gate.read_input)
+        seen = seen + functional.linear(s, gate.read_state)
+        if t:
+            seen = seen + functional.linear(x[t - 1], gate.read_recent[:, 0])
+        angle = gate.angular_frequency() * (t + 1) + gate.phase
+        waves = (gate.amplitude * angle.sin()).sum(-1)
+        read = functional.linear(functional.gelu(seen), gate.read_joint)
+        torch.testing.assert_close(a[t], gate.bias + waves + read)
+
+
 @pytest.mark.parametrize(
     ("special", "parts"),
     [
@@ -96,7 +116,8 @@ def test_the_memory_holds_each_sequence_at_its_own_end():
 
 
 def test_gradients_flow_into_all_parts_and_the_input():
-    layer = surnn.SuGRU(FEATURES, 12, heads=3, gate=FullGate(conv=2, horizon=STEPS))
+    gate = FullGate(conv=2, hidden=6, horizon=STEPS)
+    layer = surnn.SuGRU(FEATURES, 12, heads=3, gate=gate)
     x = torch.randn(STEPS, BATCH, FEATURES, requires_grad=True)
     layer(x)[0].square().sum().backward()
     assert all(p.grad.abs().sum() > 0 for p in layer.gates.parameters())
@@ -111,6 +132,10 @@ def test_it_needs_a_part_that_exists():
         FullGate(modes=0)
     with pytest.raises(ValueError, match="frequencies must be at least 1"):
         FullGate(frequencies=0)
+    with pytest.raises(ValueError, match="units that read the input, at least 1, got 0"):
+        FullGate(hidden=0)
+    with pytest.raises(ValueError, match="it needs input, ssm or conv"):
+        FullGate(input=False, ssm=False, hidden=3)
 
 
 def test_calibration_counts_no_padding():

@@ -14,7 +14,7 @@ from surnn.nn.layers.weights import orthogonal
 
 LAYERS = [SuGRU, SuLSTM, SuRNN, SuSNN]
 STEPS, BATCH, FEATURES, HIDDEN = 17, 3, 5, 12
-FULL = surnn.FullGate(conv=2, horizon=17)
+FULL = surnn.FullGate(conv=2, hidden=7, horizon=17)
 
 
 # ------------------------------------------------------------------ streams

@@ -135,7 +135,7 @@ def test_modes_of_gates(mode):
 @pytest.mark.parametrize("conv", [1, 3])
 def test_a_gate_with_all_parts(conv):
     torch.manual_seed(0)
-    gate = surnn.FullGate(horizon=16, conv=conv, modes=3)
+    gate = surnn.FullGate(horizon=16, conv=conv, modes=3, hidden=conv * 4 or None)
     layer = make_layer(gate=gate)
     x, reset = sequences()
     assert_equals_parts(layer, x, reset)

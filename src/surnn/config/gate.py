@@ -264,6 +264,9 @@ class FullGateConfig(SinusoidOptions, HorizonOptions, SeesInputConfig):
     """Add a state-space model over the inputs so far."""
     conv: int = 0
     """Weight each of this many inputs before the present one. 0: none."""
+    hidden: int | None = None
+    """Units of a hidden layer between the parts that see the input and the gates. None: no such
+    layer."""
     train_frequencies: bool = False
     """Learn the periods too."""
     modes: int = 16

@@ -220,14 +220,23 @@ def _parts(file: EngineFile, gate: GateParts, into: int, out: int) -> None:
     if gate.input:
         products.append((_features(file, gate, x), as_numpy(getattr(gate, gate._input_weight))))
     bias = None if gate.rhythm else as_numpy(gate.bias)
-    shifts = [None] * (len(products) - 1) + [bias]
+    first_bias = bias if gate.joint is None else as_numpy(gate.joint_bias)
+    shifts = [None] * (len(products) - 1) + [first_bias]
     terms = [linear(file, v, w, b, FLOAT32) for (v, w), b in zip(products, shifts, strict=True)]
+    if gate.joint is not None:
+        hidden = file.add(Op.GELU, _sum(file, terms), file.vector(gate.joint))
+        terms = [linear(file, hidden, as_numpy(gate.read_joint), bias, FLOAT32)]
     if gate.rhythm:
         terms.append(_sinusoids(file, gate, into))
+    _above(file, gate, _sum(file, terms), into, out)
+
+
+def _sum(file: EngineFile, terms: list[int]) -> int:
+    """The sum of vectors of one size."""
     a = terms[0]
     for term in terms[1:]:
-        a = file.add(Op.ADD, a, file.vector(gate.width), term)
-    _above(file, gate, a, into, out)
+        a = file.add(Op.ADD, a, file.vector(file.buffers[a]), term)
+    return a
 
 
 def _features(file: EngineFile, gate: GateParts, x: int) -> int:

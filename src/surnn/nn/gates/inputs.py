@@ -74,13 +74,15 @@ class FullGate(GateParts, SeesInput):
     ============  ====================================================================
 
     With one part it equals the gate of that part. Without any part that sees the input
-    it is a clock: all sequences share one schedule.
+    it is a clock: all sequences share one schedule. With ``hidden``, the parts that see the input
+    lead to a hidden layer with GELU, which the gates read: a small network that decides.
 
     Args:
         rhythm: add the sinusoids of time.
         input: add a linear map of x_t.
         ssm: add a state-space model over the inputs so far.
         conv: weight each of this many inputs before the present one; 0 leaves this part out.
+        hidden: units of the hidden layer; None is a plain sum.
         frequencies: K, the number of sinusoids.
         min_period: shortest period, in time steps.
         max_period: longest period; by default twice the horizon.
@@ -106,6 +108,7 @@ class FullGate(GateParts, SeesInput):
         input: bool = True,
         ssm: bool = True,
         conv: int = 0,
+        hidden: int | None = None,
         frequencies: int = 64,
         min_period: float = 2.0,
         max_period: float | None = None,
@@ -120,7 +123,13 @@ class FullGate(GateParts, SeesInput):
         if conv < 0:
             raise ValueError(f"conv is a number of inputs, at least 0, got {conv}")
         check_state_space(modes, horizon)
+        if hidden is not None and not (hidden >= 1 and (input or ssm or conv)):
+            raise ValueError(
+                f"hidden is a number of units that read the input, at least 1, got {hidden}; it "
+                "needs input, ssm or conv"
+            )
         self.rhythm, self.input, self.ssm, self.conv = rhythm, input, ssm, conv
+        self.hidden = self.joint = hidden
         self.frequencies, self.train_frequencies = frequencies, train_frequencies
         self.min_period = min_period
         self.max_period = 2.0 * horizon if max_period is None else max_period

@@ -2,6 +2,9 @@
 
 ``a_t = b + rhythm(t) + W x_t + (a state-space model over x)_t + Σ_j V_j x_{t-j}``
 
+With a hidden layer, the parts that see the input give its units, and the gates read those:
+``a_t = b + rhythm(t) + R GELU(c + W x_t + ...)``.
+
 :class:`~surnn.FullGate` has any of these parts; ``Rhythm``, ``InputGate`` and ``SSMGate`` are its
 special cases with one part or two. A part that is absent has no parameters and costs nothing.
 """
@@ -41,6 +44,8 @@ class GateParts(Gate):
     """How many inputs before the present one are weighted one by one."""
     input: bool = False
     """Whether there is a linear map of the present input."""
+    joint: int | None = None
+    """Units of a hidden layer that all parts that see the input lead to; None is no such layer."""
 
     _input_weight = "read_input"
     """The parameter of the map of the present input."""
@@ -53,6 +58,8 @@ class GateParts(Gate):
     lift: nn.Parameter
     read_state: nn.Parameter
     read_recent: nn.Parameter
+    joint_bias: nn.Parameter
+    read_joint: nn.Parameter
     frequencies: int
     min_period: float
     max_period: float
@@ -65,6 +72,10 @@ class GateParts(Gate):
         """Create the parameters of all parts but the bias. Each part has about unit variance."""
         if self.rhythm:
             self._create_rhythm(width)
+        if self.joint is not None:
+            self.read_joint = nn.Parameter(torch.randn(width, self.joint) / math.sqrt(self.joint))
+            self.joint_bias = nn.Parameter(torch.zeros(self.joint))
+            width = self.joint
         if self.ssm:
             self._create_state_space(width, input_size)
         if self.conv:
@@ -120,7 +131,7 @@ class GateParts(Gate):
 
     def _is_one_product(self) -> bool:
         """Whether the input enters by one product with the present x alone."""
-        return self.input and not self.ssm and not self.conv
+        return self.input and not self.ssm and not self.conv and self.joint is None
 
     def _input_parts(
         self, x: Tensor, memory: Tensor, reset: Tensor | None = None
@@ -149,9 +160,11 @@ class GateParts(Gate):
         if self.input:
             products.append((self._features(x), getattr(self, self._input_weight)))
         *others, (value, weight) = products
-        a = functional.linear(value, weight, bias)
+        a = functional.linear(value, weight, bias if self.joint is None else self.joint_bias)
         for value, weight in others:
             a = functional.linear(value, weight) + a
+        if self.joint is not None:
+            a = functional.linear(functional.gelu(a), self.read_joint, bias)
         return a, _joined(memories, memory)
 
     def _features(self, x: Tensor) -> Tensor:
