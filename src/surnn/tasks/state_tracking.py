@@ -46,6 +46,8 @@ class StateTracking(GeneratedTask):
         noise: number of different noise tokens.
         growing: number of training batches with fewer elements: 2, then 4, 8, ... up to the full
             number, each for an equal share of these batches.
+        growing_length: time steps of sequences in these batches. None: ``length``.
+        growing_batch: number of sequences in these batches. None: as in the others.
     """
 
     group: Group = "S3"
@@ -54,6 +56,8 @@ class StateTracking(GeneratedTask):
     density: float | None = None
     noise: int = 8
     growing: int = 0
+    growing_length: int | None = None
+    growing_batch: int | None = None
 
     name: ClassVar[str] = "state_tracking"
     kinds: ClassVar[tuple[str, ...]] = ("event", "noise", "end")
@@ -84,6 +88,21 @@ class StateTracking(GeneratedTask):
                 "growing 0"
             )
 
+        self._check_growing()
+
+    def _check_growing(self) -> None:
+        for name in ("growing_length", "growing_batch"):
+            value = getattr(self, name)
+            if value is not None and not self.growing:
+                raise ValueError(f"{name} is for batches with fewer elements: set growing too")
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; expected at least 1, or None")
+        if self.growing_length is not None and self.growing_length < self._rungs[-1] + 1:
+            raise ValueError(
+                f"growing_length is {self.growing_length}; expected at least "
+                f"{self._rungs[-1] + 1}, room for {self._rungs[-1]} elements and the last time step"
+            )
+
     @property
     def event_count(self) -> int:
         """Group elements per sequence."""
@@ -94,7 +113,7 @@ class StateTracking(GeneratedTask):
         return self.growing
 
     def as_tested(self) -> "StateTracking":
-        return replace(self, growing=0)
+        return replace(self, growing=0, growing_length=None, growing_batch=None)
 
     @property
     def input(self) -> Tokens:
@@ -129,7 +148,9 @@ class StateTracking(GeneratedTask):
         if split != "train" or number >= self.growing:
             return super().batch(split, number, size, seed, device)
         count = self._rungs[number * len(self._rungs) // self.growing]
-        easier = replace(self, events=count, density=None, growing=0)
+        length = self.length if self.growing_length is None else self.growing_length
+        easier = replace(self.as_tested(), length=length, events=count, density=None)
+        size = size if self.growing_batch is None else self.growing_batch
         return easier.batch(split, number, size, seed, device)
 
     def draw(self, split: Split, count: int, random: torch.Generator) -> Parts:
