@@ -34,6 +34,7 @@ def run_of(gate=GATE, train=TRAIN, **model) -> RunConfig:
     [
         ({"target_rate": 0.1}, {}, "sugru", "train.rate_penalty: set both"),
         ({}, {"rate_penalty": 0.1}, "sugru", "gate.target_rate: set both"),
+        ({}, {"rate_ramp": (0.1, 0.5)}, "sugru", "target of train.rate_penalty: set both"),
         ({}, {"rate_penalty": 0.1}, "gru", "gru has no gates and no use for train.rate_penalty"),
         ({"rate": 0.1}, {}, "gru", "no use for gate.rate"),
         ({"kind": "input"}, {}, "s4d", "no use for gate.kind"),
@@ -74,7 +75,7 @@ def test_a_model_that_predicts_the_future_must_not_read_backwards(task):
 
 def test_with_model_keeps_the_options_that_the_other_kind_has():
     gate = InputGateConfig(target_rate=0.1)
-    train = TrainConfig(rate_penalty=1.0, anneal=(0.5, 0.7), batch=7)
+    train = TrainConfig(rate_penalty=1.0, rate_ramp=(0.1, 0.2), anneal=(0.5, 0.7), batch=7)
     ours = run_of(gate, train, heads=2, expand=4, dropout=0.3)
     gru = ours.with_model("gru", chrono=True)
     assert gru.model == ModelConfig("gru", dropout=0.3, chrono=True)

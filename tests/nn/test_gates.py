@@ -84,6 +84,7 @@ def test_gates_that_see_the_input_reach_their_rate_by_calibration(name):
         surnn.InputGate(rate=0.2, hidden=16),
         surnn.SSMGate(rate=0.2),
         surnn.FullGate(rate=0.2, conv=3, horizon=2000),
+        surnn.FullGate(rate=0.2, hidden=8, horizon=2000),
     ],
 )
 def test_gates_that_see_the_input_have_their_rate_on_standard_inputs(spec, features):
@@ -298,6 +299,17 @@ def test_target_rate_penalty_pulls_the_rate_to_its_target():
     without = surnn.SuGRU(FEATURES, 12, heads=3)
     without(x)
     assert without.rate_penalty() == 0
+
+
+def test_the_target_moves_from_the_first_rate():
+    gate = surnn.Rhythm(rate=0.6, target_rate=0.2)
+    rate = torch.tensor(0.9)
+    expected = {0.0: 0.3, 0.5: 0.5, 1.0: 0.7}
+    for progress, penalty in expected.items():
+        gate.target_progress = progress
+        torch.testing.assert_close(gate.rate_penalty(rate), torch.tensor(penalty))
+    gate.target_progress = 1.0
+    assert torch.equal(gate.rate_penalty(rate), (rate - 0.2).abs())
 
 
 def test_sampled_mode_draws_in_training_and_anneals():

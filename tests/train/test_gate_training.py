@@ -34,6 +34,21 @@ def test_each_layer_is_pulled_to_its_own_target(block):
     torch.testing.assert_close(rates.float(), torch.tensor([0.1, 0.6]), atol=0.08, rtol=0)
 
 
+def test_the_target_of_rates_moves_in_the_course_of_training():
+    """Before the ramp the target is the first rate; afterwards the gates reach the other."""
+    model = ModelConfig(width=16, heads=4, layers=1)
+    gate = RhythmConfig(rate=0.5, target_rate=0.1)
+    train = {"rate_penalty": 20.0, "learning_rate": 0.02, "clip": 1e6, "steps": 120}
+    run = Trainer(run_of(gate, model, rate_ramp=(0.3, 0.5), **train))
+    seen = []
+    take = run.optimizer_step.__call__
+    for step in range(120):
+        take(step, run.batches.take(step))
+        seen.append(float(run.model.selective_layers()[0].update_rate))
+    assert abs(seen[35] - 0.5) < 0.1
+    assert abs(seen[119] - 0.1) < 0.08
+
+
 def test_targets_are_counted():
     model = ModelConfig(width=16, heads=4, layers=3, ungated_layers=1)
     gate = RhythmConfig(target_rate=(0.1, 0.2))

@@ -14,7 +14,7 @@ from surnn.errors import ConfigError
 from surnn.runs.time_budget import time_used
 from surnn.tasks.base import Score
 from surnn.tasks.copying import Copying
-from surnn.train.lr_schedule import gate_noise, learning_rate_share
+from surnn.train.lr_schedule import gate_noise, learning_rate_share, target_progress
 from surnn.train.trainer import Trainer
 
 
@@ -63,6 +63,13 @@ def test_schedules():
     assert learning_rate_share(linear, 75) == pytest.approx(0.55)
     assert learning_rate_share(linear, 60) < learning_rate_share(train, 60)
     assert learning_rate_share(linear, 100) == pytest.approx(0.1)
+
+
+def test_target_rates_move_between_their_shares_of_the_steps():
+    train = TrainConfig(steps=100, rate_ramp=(0.2, 0.6))
+    assert [target_progress(train, s) for s in (0, 20, 60, 100)] == [0, 0, 1, 1]
+    assert abs(target_progress(train, 40) - 0.5) < 1e-9
+    assert target_progress(TrainConfig(steps=100), 0) == 1
 
 
 def test_betas_are_those_of_the_optimizer():

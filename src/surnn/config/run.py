@@ -52,6 +52,8 @@ class RunConfig:
             raise ConfigError("train.rate_penalty pulls towards gate.target_rate: set both")
         if gate.has_target and not train.rate_penalty:
             raise ConfigError("gate.target_rate has no effect without train.rate_penalty: set both")
+        if train.rate_ramp is not None and not train.rate_penalty:
+            raise ConfigError("train.rate_ramp moves the target of train.rate_penalty: set both")
         if train.rate_penalty and train.accumulate > 1:
             raise ConfigError(
                 "train.rate_penalty needs the update rate of the whole batch, and "
@@ -113,7 +115,7 @@ class RunConfig:
 
 UNGATED_TRAINING: dict[str, Any] = {
     "rate_penalty": 0.0, "margin_penalty": 0.0, "anneal": None, "calibrate": False,
-    "gate_learning_rate": None,
+    "gate_learning_rate": None, "rate_ramp": None,
 }  # fmt: skip
 """Options of training that need gates, with their defaults."""
 

@@ -44,6 +44,10 @@ class TrainConfig:
     as input and one label per sequence. 0 disables it."""
     rate_penalty: float = 0.0
     """Weight of |update rate - gate.target_rate|, summed over layers, in the loss."""
+    rate_ramp: tuple[float, float] | None = None
+    """Start and end, as shares of the optimizer steps, between which the target of
+    train.rate_penalty moves from gate.rate to gate.target_rate: learn first, save updates then.
+    None: gate.target_rate from the first step."""
     margin_penalty: float = 0.0
     """Weight of the mean of max(0, 1 - |pre-activation| / gate.margin), summed over layers, in the
     loss."""
@@ -114,7 +118,9 @@ class TrainConfig:
                 raise ConfigError(f"train.{name} must be more than 0, got {value}")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"train.betas must be at least 0 and less than 1, got {self.betas}")
-        if self.anneal is not None and not 0 <= self.anneal[0] <= self.anneal[1] <= 1:
-            raise ConfigError(
-                f"train.anneal is two shares, the first at most the second, got {self.anneal}"
-            )
+        for name in ("anneal", "rate_ramp"):
+            shares = getattr(self, name)
+            if shares is not None and not 0 <= shares[0] <= shares[1] <= 1:
+                raise ConfigError(
+                    f"train.{name} is two shares, the first at most the second, got {shares}"
+                )

@@ -196,6 +196,7 @@ def _with_gate(config: RunConfig, kind: GateKind) -> RunConfig:
         config.train,
         anneal=config.train.anneal if gate.anneals else None,
         rate_penalty=config.train.rate_penalty if gate.has_target else 0.0,
+        rate_ramp=config.train.rate_ramp if gate.has_target else None,
         margin_penalty=config.train.margin_penalty if gate.has_margin else 0.0,
         calibrate=config.train.calibrate and gate.sees_input,
         gate_learning_rate=config.train.gate_learning_rate if gate.learned else None,

@@ -1,4 +1,4 @@
-"""Schedules of the learning rate and of gate noise: pure functions of the progress of a run.
+"""Schedules of the learning rate, gate noise and target rates: pure functions of a run's progress.
 
 Progress is counted in optimizer steps and need not be whole. With a time budget it is the share of
 the budget that is used, if that is ahead of the steps, so that schedules end with the budget on any
@@ -29,3 +29,11 @@ def gate_noise(config: TrainConfig, progress: float) -> float:
         return 1.0
     begin, end = (share * config.steps for share in config.anneal)
     return noise_at(progress, begin, end)
+
+
+def target_progress(config: TrainConfig, progress: float) -> float:
+    """How far the target of the rate penalty has moved from ``gate.rate``, from 0 to 1."""
+    if config.rate_ramp is None:
+        return 1.0
+    begin, end = (share * config.steps for share in config.rate_ramp)
+    return 1.0 - noise_at(progress, begin, end)

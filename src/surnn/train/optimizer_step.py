@@ -23,7 +23,7 @@ from .cuda_graphs import MAX_SHAPES, GraphedStep, map_tensors
 from .distributed import World
 from .evaluate import autocast, first_state, layer_rates, sum_dtype
 from .label_mixing import LabelMixer
-from .lr_schedule import gate_noise, learning_rate_share
+from .lr_schedule import gate_noise, learning_rate_share, target_progress
 from .weight_ema import WeightEma, norm_statistics
 
 
@@ -73,6 +73,10 @@ class OptimizerStep:
         if config.train.anneal is not None:
             for gate in (gate for layer in self.layers for gate in layer.gates):
                 gate.noise = self.noise  # type: ignore[assignment]
+        self.target_progress = torch.ones((), device=self.device)
+        if config.train.rate_ramp is not None:
+            for gate in (gate for layer in self.layers for gate in layer.gates):
+                gate.target_progress = self.target_progress  # type: ignore[assignment]
         self.stream_states: list[StreamState] = []
         """For tasks whose batches continue each other: the state after the last batch, for each
         accumulated part."""
@@ -137,6 +141,8 @@ class OptimizerStep:
             group["lr"].fill_(group["full"] * share)
         if self.train.anneal is not None:
             self.noise.fill_(gate_noise(self.train, progress))
+        if self.train.rate_ramp is not None:
+            self.target_progress.fill_(target_progress(self.train, progress))
         self._run(batch)
 
     def reset_counters(self, loss_sum: float = 0.0) -> None:

@@ -86,6 +86,8 @@ class Gate(nn.Module, ABC):
 
     margin: float = 0.0
     _near: tuple[Tensor, ...] = ()  # gates that earlier versions pickled have neither
+    target_progress: float | Tensor = 1.0
+    """How far the target of :meth:`rate_penalty` has moved: 0 is ``rate``, 1 ``target_rate``."""
     reads_clock: bool = True
     """Whether the schedule depends on t. A stream of a gate that reads it needs the clock."""
 
@@ -344,7 +346,8 @@ class Gate(nn.Module, ABC):
         """|rate - target_rate|, or 0 without a target. ``rate`` carries the gate's gradient."""
         if self.target_rate is None:
             return torch.zeros_like(rate)
-        return (rate - self.target_rate).abs()
+        moved = self.target_progress
+        return (rate - (self.target_rate * moved + self.rate * (1 - moved))).abs()
 
     def _apply(self, fn, recurse=True):
         # A gate compares with a threshold: in half precision its clock would drift and change
