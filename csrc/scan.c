@@ -152,6 +152,34 @@ int surnn_scan_step(const surnn_frame *s) { return choose_scan()->step(s, &CELLS
 
 /* ---------------------------------------------------------------- backwards */
 
+/* ---------------------------------------------------------------- gates */
+
+enum { GATES_A_TASK = 1 << 16 };
+
+typedef struct gates_job {
+    const surnn_surrogate *gates;
+    void (*run)(const surnn_surrogate *g, size_t from, size_t to);
+} gates_job;
+
+static void run_gates(void *context, size_t task) {
+    gates_job *j = context;
+    size_t from = task * GATES_A_TASK, to = from + GATES_A_TASK, size = (size_t)j->gates->size;
+    j->run(j->gates, from, to < size ? to : size);
+}
+
+static int compute_gates(const surnn_surrogate *g, void (*run)(const surnn_surrogate *, size_t, size_t)) {
+    gates_job j = {g, run};
+    scan_team *team = surnn_team_open((size_t)g->threads);
+    if (!team) return 1;
+    use_large_pages(g->to, (size_t)g->size * sizeof *g->to);
+    surnn_team_run(team, run_gates, &j, ((size_t)g->size + GATES_A_TASK - 1) / GATES_A_TASK);
+    surnn_team_close(team);
+    return 0;
+}
+
+int surnn_surrogate_sample(const surnn_surrogate *g) { return compute_gates(g, choose_scan()->sample); }
+int surnn_surrogate_gradient(const surnn_surrogate *g) { return compute_gates(g, choose_scan()->gradient); }
+
 static size_t pairs_in_chunk(const scan_work *w, size_t block, size_t head, size_t from, size_t to) {
     scan_list last = list_at(&w->plan, block, head, to - 1);
     return last.base + last.pairs - list_at(&w->plan, block, head, from).base;
@@ -346,3 +374,5 @@ int surnn_scan_backward(const surnn_scan *s) { return s != NULL; }
 int surnn_scan_step(const surnn_frame *s) { return s != NULL; }
 
 #endif
+int surnn_surrogate_sample(const surnn_surrogate *g) { return g != NULL; }
+int surnn_surrogate_gradient(const surnn_surrogate *g) { return g != NULL; }

@@ -54,6 +54,16 @@ typedef struct surnn_frame {
 } surnn_frame;
 
 enum { SURROGATE_SIGMOID, SURROGATE_TRIANGLE, SURROGATE_RECTANGLE, SURROGATE_ARCTAN };
+/* Gates from their pre-activations, and the surrogate's gradient. Arrays have `size` numbers. */
+typedef struct surnn_surrogate {
+    int64_t size, surrogate, threads;
+    double slope, noise;
+    const float *preactivation;
+    const float *random;  /* uniform numbers in [0, 1) */
+    const float *by_gate; /* the gradient by the gate */
+    float *to;
+} surnn_surrogate;
+
 
 /* Whether this library was built with the scan, and the name of the instructions that it uses. */
 SURNN_API const char *surnn_scan_simd(void);
@@ -66,6 +76,10 @@ SURNN_API int surnn_scan_backward(const surnn_scan *scan);
 /* Writes next. Returns 0, or 1 if memory is short. */
 SURNN_API int surnn_scan_step(const surnn_frame *frame);
 /* Whether two tensors of `size` bytes hold the same. */
+/* to = 1 where the sigmoid of slope * preactivation exceeds 1/2 + noise * (random - 1/2), 0 elsewhere;
+ * and to = by_gate times the surrogate's derivative, 0 at NaN. They return 0, or 1 if memory is short. */
+SURNN_API int surnn_surrogate_sample(const surnn_surrogate *gates);
+SURNN_API int surnn_surrogate_gradient(const surnn_surrogate *gates);
 SURNN_API int surnn_scan_equal(const void *a, const void *b, int64_t size);
 
 #endif

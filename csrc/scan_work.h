@@ -79,6 +79,8 @@ static inline void report_failure(scan_work *w) {
     __atomic_store_n(&w->failed, 1, __ATOMIC_RELAXED);
 #else
     w->failed = 1;
+    void (*sample)(const surnn_surrogate *g, size_t from, size_t to);
+    void (*gradient)(const surnn_surrogate *g, size_t from, size_t to);
 #endif
 }
 /* x's rows [B, padded_in] at step t of the chunk. */

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from surnn import Surrogate
+from surnn.nn import native_surrogate
 
 KINDS = ["sigmoid", "triangle", "rectangle", "arctan"]
 
@@ -80,12 +81,47 @@ def test_bad_arguments_say_how_to_mend(arguments, message):
         Surrogate(*arguments)
 
 
+@pytest.mark.parametrize("size", [1, 3, 16, 17, 70_000])
 @pytest.mark.parametrize("kind", KINDS)
-def test_long_gradients_are_computed_in_parts(kind, monkeypatch):
-    monkeypatch.setattr("surnn.nn.surrogate._CHUNK", 7)
+def test_the_gradient_in_c_is_that_of_plain_operations(kind, size):
     surrogate = Surrogate(kind, slope=4.0)
-    a, by = torch.randn(5, 4, 3), torch.randn(3, 4, 5).permute(2, 1, 0)  # not contiguous
-    a[0, 0, 0] = torch.nan
+    a, by = torch.randn(size, 4, 3), torch.randn(3, 4, size).permute(2, 1, 0)  # not contiguous
+    a[0, 0] = torch.tensor([torch.nan, torch.inf, -torch.inf])
     expected = by * surrogate.derivative(a)
     (found,) = torch.autograd.grad(surrogate.step(a.requires_grad_()), a, by)
-    assert torch.equal(found, expected)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_draws_in_c_are_those_of_plain_operations(threads, monkeypatch):
+    surrogate, before = Surrogate(slope=4.0), torch.get_num_threads()
+    a = torch.randn(300_000, 3)
+    a[0] = torch.tensor([torch.nan, torch.inf, -torch.inf])
+    torch.set_num_threads(threads)
+    try:
+        for noise in (1.0, torch.tensor(0.3), 0.0):
+            draws = {}
+            for available in (True, False):
+                monkeypatch.setattr(native_surrogate, "is_available", lambda _, a=available: a)
+                torch.manual_seed(0)
+                leaf = a.clone().requires_grad_()
+                draws[available] = surrogate.sample(leaf, noise)
+                by = torch.arange(3.0) - 1
+                (draws[available] * by).sum().backward()
+                draws[available, "gradient"] = leaf.grad
+                with torch.no_grad():
+                    torch.manual_seed(0)
+                    assert torch.equal(surrogate.sample(a, noise), draws[available])
+            assert (draws[True] != draws[False]).sum() <= 2  # sigmoids differ by rounding
+            assert draws[True].unique().tolist() == [0, 1]
+            torch.testing.assert_close(draws[True, "gradient"], draws[False, "gradient"])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_draw_has_second_derivatives():
+    a = torch.randn(50, requires_grad=True)
+    (first,) = torch.autograd.grad(Surrogate().sample(a).sum(), a, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), a)
+    s = torch.sigmoid(a.detach())
+    torch.testing.assert_close(second, s * (1 - s) * (1 - 2 * s))

@@ -25,6 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from . import native_surrogate
 from .runtime import can_branch_on, has_triton, is_traced, is_transformed
 
 Kind = Literal["sigmoid", "triangle", "rectangle", "arctan"]
@@ -49,8 +50,6 @@ _DERIVATIVE: dict[str, Callable[[Tensor], Tensor]] = {
     "arctan": lambda u: 0.5 / (1 + (u * (math.pi / 2)) ** 2),
 }
 _COMPACT = ("triangle", "rectangle")
-# Numbers whose derivatives are computed at once on a CPU.
-_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -119,6 +118,10 @@ class Surrogate:
         ``noise`` in [0, 1] narrows the random threshold around 1/2, for annealing: 1 draws fully,
         0 is :meth:`step` (up to rounding of ``F`` at the threshold).
         """
+        if self.kind == "sigmoid" and _runs_in_c(a) and not torch.jit.is_tracing():
+            if torch.is_grad_enabled() and a.requires_grad:
+                return Step.apply(a, self, float(noise))
+            return native_surrogate.sampled_gates(a, self.slope, float(noise))
         mean = self.smooth(_closed_if_nan(a))
         threshold = 0.5 + noise * (torch.rand_like(mean) - 0.5)
         return _straight_through((mean.detach() > threshold).to(a.dtype), mean)
@@ -136,12 +139,17 @@ class Surrogate:
 
 
 class Step(torch.autograd.Function):
-    """``1[a > 0]`` with the surrogate's derivative; twice differentiable."""
+    """``1[a > 0]`` with the surrogate's derivative; twice differentiable.
+
+    With ``noise``, a draw with a random threshold; only where the surrogate runs in C.
+    """
 
     @staticmethod
-    def forward(ctx, a: Tensor, surrogate: Surrogate) -> Tensor:
+    def forward(ctx, a: Tensor, surrogate: Surrogate, noise: float | None = None) -> Tensor:
         ctx.save_for_backward(a)
         ctx.surrogate = surrogate
+        if noise is not None:
+            return native_surrogate.sampled_gates(a, surrogate.slope, noise)
         return _is_positive(a)
 
     @staticmethod
@@ -149,23 +157,19 @@ class Step(torch.autograd.Function):
         (a,) = ctx.saved_tensors
         surrogate = ctx.surrogate
         if torch.is_grad_enabled():
-            return grad * surrogate.derivative(a), None
+            return grad * surrogate.derivative(a), None, None
         if a.is_cuda and has_triton():
             from .triton_surrogate import step_gradient  # noqa: PLC0415 (triton is optional)
 
-            return step_gradient(a, grad, surrogate.kind, surrogate.slope), None
-        if a.is_cpu and can_branch_on(a) and a.numel() > _CHUNK:
-            return _in_chunks(grad, a, surrogate), None
-        return grad * surrogate.derivative(a), None
+            return step_gradient(a, grad, surrogate.kind, surrogate.slope), None, None
+        if _runs_in_c(a) and _runs_in_c(grad):
+            by_a = native_surrogate.step_gradient(a, grad, surrogate.kind, surrogate.slope)
+            return by_a, None, None
+        return grad * surrogate.derivative(a), None, None
 
 
-def _in_chunks(grad: Tensor, a: Tensor, surrogate: Surrogate) -> Tensor:
-    """``grad * surrogate.derivative(a)``, so that intermediate values stay in the cache."""
-    product = torch.empty_like(a, memory_format=torch.contiguous_format)
-    parts = [v.reshape(-1).split(_CHUNK) for v in (grad, a, product)]
-    for by, values, out in zip(*parts, strict=True):
-        torch.mul(by, surrogate.derivative(values), out=out)
-    return product
+def _runs_in_c(a: Tensor) -> bool:
+    return can_branch_on(a) and native_surrogate.is_available(a)
 
 
 def _is_positive(a: Tensor) -> Tensor:
