@@ -81,6 +81,8 @@ static void free_work(scan_work *w) {
     free(w->entries);
     free(w->entry_first);
     free(w->dense);
+    free(w->turned);
+    free(w->turned_first);
 }
 
 static int open_work(scan_work *w, const surnn_scan *s, const scan_kernels *k) {
@@ -138,7 +140,7 @@ int surnn_scan_forward(const surnn_scan *s) {
     job j = {&w, choose_scan(), 0, 0};
     use_large_pages(s->y, (size_t)(s->steps * s->batch * s->heads * s->width) * sizeof *s->y);
     if (s->saved)
-        use_large_pages(s->saved, (size_t)(surnn_scan_updates(s) * CELLS[s->cell].saved) * sizeof *s->saved);
+        use_large_pages(s->saved, (size_t)(s->updates * CELLS[s->cell].saved) * sizeof *s->saved);
     int failed = open_work(&w, s, j.k);
     scan_team *team = failed ? NULL : surnn_team_open((size_t)s->threads);
     if (team) surnn_team_run(team, run_forward, &j, (size_t)s->blocks * w.heads);
@@ -149,8 +151,6 @@ int surnn_scan_forward(const surnn_scan *s) {
 }
 
 int surnn_scan_step(const surnn_frame *s) { return choose_scan()->step(s, &CELLS[s->cell]); }
-
-/* ---------------------------------------------------------------- backwards */
 
 /* ---------------------------------------------------------------- gates */
 
@@ -179,6 +179,8 @@ static int compute_gates(const surnn_surrogate *g, void (*run)(const surnn_surro
 
 int surnn_surrogate_sample(const surnn_surrogate *g) { return compute_gates(g, choose_scan()->sample); }
 int surnn_surrogate_gradient(const surnn_surrogate *g) { return compute_gates(g, choose_scan()->gradient); }
+
+/* ---------------------------------------------------------------- backwards */
 
 static size_t pairs_in_chunk(const scan_work *w, size_t block, size_t head, size_t from, size_t to) {
     scan_list last = list_at(&w->plan, block, head, to - 1);
@@ -222,6 +224,12 @@ static int open_backward(scan_work *w, const scan_kernels *k) {
     w->dense = malloc(chunk * b * w->heads);
     w->changes = zeros(chunk * b * padded);
     w->by_decay_rows = zeros(C * padded);
+    if (!w->plan.shared) {
+        size_t bounds = chunk * w->heads * (w->batch + (size_t)w->plan.blocks);
+        w->turned = malloc((most + 1) * sizeof *w->turned);
+        w->turned_first = malloc(bounds * sizeof *w->turned_first);
+        if (!w->turned || !w->turned_first) return 1;
+    }
     if (!w->adjoints || !w->rec_tiles || !w->in_tiles || !w->dense || !w->changes || !w->by_decay_rows)
         return 1;
     pack_tiles(w, w->rec_tiles, s->recurrent, w->width);
@@ -317,11 +325,12 @@ static void run_gradients(void *context, size_t task) {
 static void run_chunk(job *j, scan_team *team, size_t from, size_t to) {
     scan_work *w = j->w;
     const surnn_scan *s = w->s;
-    size_t offset = 0, closed = 0;
+    size_t offset = 0, closed = 0, gates = (size_t)(s->gate_batch * s->heads * s->gate_width);
+    if (s->by_gate) memset(s->by_gate + from * gates, 0, (to - from) * gates * sizeof *s->by_gate);
     w->from = from, w->to = to;
     for (size_t i = 0; i < (size_t)w->plan.blocks * w->heads; i++) {
         w->slot_first[i] = offset;
-        offset += pairs_in_chunk(w, i / w->heads, i % w->heads, from, to) * (size_t)w->slots;
+        offset += pairs_in_chunk(w, i / w->heads, i % w->heads, from, to);
     }
     list_entries(w);
     pack_chunk(w);
@@ -354,6 +363,9 @@ int surnn_scan_backward(const surnn_scan *s) {
     job j = {&w, choose_scan(), 0, 0};
     int failed = open_work(&w, s, j.k) || open_backward(&w, j.k);
     scan_team *team = failed ? NULL : surnn_team_open((size_t)s->threads);
+    size_t gates = (size_t)(s->steps * s->gate_batch * s->heads * s->gate_width);
+    if (s->by_gate) use_large_pages(s->by_gate, gates * sizeof *s->by_gate);
+    if (s->by_x) use_large_pages(s->by_x, (size_t)(s->steps * s->batch * s->features) * sizeof *s->by_x);
     failed = failed || !team;
     size_t chunk = (size_t)s->chunk;
     for (size_t at = (w.steps + chunk - 1) / chunk * chunk; !failed && at > 0; at -= chunk) {
@@ -372,7 +384,7 @@ const char *surnn_scan_simd(void) { return NULL; }
 int surnn_scan_forward(const surnn_scan *s) { return s != NULL; }
 int surnn_scan_backward(const surnn_scan *s) { return s != NULL; }
 int surnn_scan_step(const surnn_frame *s) { return s != NULL; }
-
-#endif
 int surnn_surrogate_sample(const surnn_surrogate *g) { return g != NULL; }
 int surnn_surrogate_gradient(const surnn_surrogate *g) { return g != NULL; }
+
+#endif

@@ -18,6 +18,7 @@ typedef struct surnn_scan {
     int64_t blocks;                               /* parts of the batch; the same in both passes */
     int64_t threads;
     int64_t chunk;     /* time steps that the backward pass processes together */
+    int64_t updates;   /* what surnn_scan_updates returns */
     int64_t surrogate; /* of a spike: one of SURROGATE_... */
     double threshold, beta, slope;
     const float *x;         /* [T, B, I] */
@@ -53,7 +54,6 @@ typedef struct surnn_frame {
     float *next;                    /* [C, B, N, D]: the state after the step */
 } surnn_frame;
 
-enum { SURROGATE_SIGMOID, SURROGATE_TRIANGLE, SURROGATE_RECTANGLE, SURROGATE_ARCTAN };
 /* Gates from their pre-activations, and the surrogate's gradient. Arrays have `size` numbers. */
 typedef struct surnn_surrogate {
     int64_t size, surrogate, threads;
@@ -64,6 +64,7 @@ typedef struct surnn_surrogate {
     float *to;
 } surnn_surrogate;
 
+enum { SURROGATE_SIGMOID, SURROGATE_TRIANGLE, SURROGATE_RECTANGLE, SURROGATE_ARCTAN };
 
 /* Whether this library was built with the scan, and the name of the instructions that it uses. */
 SURNN_API const char *surnn_scan_simd(void);
@@ -71,15 +72,15 @@ SURNN_API const char *surnn_scan_simd(void);
 SURNN_API int64_t surnn_scan_updates(const surnn_scan *scan);
 /* Writes y and last; saved and marks if they are not NULL. Returns 0, or 1 if memory is short. */
 SURNN_API int surnn_scan_forward(const surnn_scan *scan);
-/* Writes the gradients that are not NULL; by_gate must be zero before. Reads saved and marks, not y. */
+/* Writes the gradients that are not NULL. Reads saved and marks, not y. */
 SURNN_API int surnn_scan_backward(const surnn_scan *scan);
 /* Writes next. Returns 0, or 1 if memory is short. */
 SURNN_API int surnn_scan_step(const surnn_frame *frame);
-/* Whether two tensors of `size` bytes hold the same. */
 /* to = 1 where the sigmoid of slope * preactivation exceeds 1/2 + noise * (random - 1/2), 0 elsewhere;
  * and to = by_gate times the surrogate's derivative, 0 at NaN. They return 0, or 1 if memory is short. */
 SURNN_API int surnn_surrogate_sample(const surnn_surrogate *gates);
 SURNN_API int surnn_surrogate_gradient(const surnn_surrogate *gates);
+/* Whether two tensors of `size` bytes hold the same. */
 SURNN_API int surnn_scan_equal(const void *a, const void *b, int64_t size);
 
 #endif

@@ -6,17 +6,15 @@
 
 /* open[width] of one head, from its gates [m]; returns whether any is open. */
 static int read_gates(uint8_t *open, const float *gate, size_t gates, size_t width) {
-    unsigned any = 0;
+    uint8_t any = 0;
     if (gates == 1) {
         any = gate[0] != 0.0f;
-        memset(open, (int)any, width);
-        return (int)any;
+        memset(open, any, width);
+        return any;
     }
-    for (size_t u = 0; u < width; u++) {
-        open[u] = gate[u] != 0.0f;
-        any |= open[u];
-    }
-    return (int)any;
+    for (size_t u = 0; u < width; u++) open[u] = gate[u] != 0.0f;
+    for (size_t u = 0; u < width; u++) any |= open[u];
+    return any;
 }
 
 static void divide(scan_plan *p, int64_t batch, int64_t lanes) {
@@ -49,36 +47,35 @@ static void list_shared(scan_plan *p, const surnn_scan *s, uint8_t *open) {
     for (int64_t b = 0; b < s->batch; b++) p->sequence[b] = (int32_t)b;
 }
 
-/* One list of a plan with a schedule for each sequence: units in order, and for each its sequences. */
+/* One list of a plan with a schedule for each sequence: units in order, and for each its sequences.
+ * Most units are closed: they are skipped eight at a time. */
 static void list_each(scan_plan *p, const surnn_scan *s, const float *gate, int64_t from, int64_t to,
                       uint8_t *open, uint32_t *number, int64_t *place, int64_t *runs, int64_t *pairs) {
     size_t width = (size_t)s->width, gates = (size_t)s->gate_width;
-    size_t stride = (size_t)s->heads * gates;
+    size_t stride = (size_t)s->heads * gates, eights = (width + 7) / 8;
     int any = 0;
-    memset(number, 0, width * sizeof *number);
-    for (int64_t b = from; b < to; b++) {
-        uint8_t *row = open + (size_t)(b - from) * width;
-        if (!read_gates(row, gate + (size_t)b * stride, gates, width)) continue;
-        any = 1;
-        for (size_t u = 0; u < width; u++) number[u] += row[u];
-    }
-    if (!any) return;
-    for (size_t u = 0; u < width; u++) {
-        int64_t count = number[u];
-        place[u] = *pairs;
-        if (!count) continue;
-        p->unit[*runs] = (int32_t)u;
-        p->start[(*runs)++] = *pairs;
-        *pairs += count;
-    }
-    for (int64_t b = from; b < to; b++) {
-        const uint8_t *row = open + (size_t)(b - from) * width;
-        for (size_t first = 0; first < width; first += 8) {
-            uint64_t eight = 0; /* most are closed */
-            memcpy(&eight, row + first, width - first < 8 ? width - first : 8);
-            if (!eight) continue;
-            for (size_t u = first; u < first + 8 && u < width; u++)
-                if (row[u]) p->sequence[place[u]++] = (int32_t)b;
+    memset(number, 0, 8 * eights * sizeof *number);
+    for (int fill = 0; fill < 2; fill++) {
+        for (int64_t b = from; b < to; b++) {
+            uint8_t *row = open + (size_t)(b - from) * 8 * eights;
+            if (!fill) any |= read_gates(row, gate + (size_t)b * stride, gates, width);
+            for (size_t e = 0; e < eights; e++) {
+                uint64_t eight;
+                memcpy(&eight, row + 8 * e, sizeof eight);
+                if (!eight) continue;
+                for (size_t u = 8 * e; u < 8 * e + 8; u++) { /* past the last unit all are closed */
+                    if (!fill) number[u] += row[u];
+                    else if (row[u]) p->sequence[place[u]++] = (int32_t)b;
+                }
+            }
+        }
+        if (!any) return;
+        for (size_t u = 0; u < width && !fill; u++) {
+            place[u] = *pairs;
+            p->unit[*runs] = (int32_t)u;
+            p->start[*runs] = *pairs;
+            *runs += number[u] > 0;
+            *pairs += number[u];
         }
     }
 }
@@ -104,16 +101,16 @@ static void list_all(scan_plan *p, const surnn_scan *s, uint8_t *open, uint32_t 
 
 int surnn_plan_open(scan_plan *p, const surnn_scan *s, int64_t lanes) {
     size_t width = (size_t)s->width, batch = (size_t)s->batch, lists, open_size;
-    int64_t updates = surnn_scan_updates(s);
+    int64_t updates = s->updates;
     int failed;
     memset(p, 0, sizeof *p);
     p->steps = s->steps, p->heads = s->heads, p->width = s->width, p->blocks = s->blocks;
     p->shared = s->gate_batch == 1;
     lists = (size_t)(p->shared ? 1 : s->blocks) * (size_t)s->heads * (size_t)s->steps;
-    open_size = p->shared ? width : width * batch;
+    open_size = (width + 7) / 8 * 8 * (p->shared ? 1 : batch);
     uint8_t *open = calloc(open_size + 1, 1);
-    int64_t *place = malloc((width + 1) * sizeof *place);
-    uint32_t *number = malloc((width + 1) * sizeof *number); /* sequences of a block, of each unit */
+    int64_t *place = malloc((width + 8) * sizeof *place);
+    uint32_t *number = malloc((width + 8) * sizeof *number); /* sequences of a block, of each unit */
     size_t runs = (size_t)updates / (p->shared ? batch : 1);
     p->bound = malloc((size_t)(p->blocks + 1) * sizeof *p->bound);
     p->first = malloc((lists + 1) * sizeof *p->first);
@@ -146,7 +143,13 @@ void surnn_plan_close(scan_plan *p) {
 int64_t surnn_scan_updates(const surnn_scan *s) {
     size_t count = (size_t)(s->steps * s->gate_batch * s->heads * s->gate_width);
     int64_t open = 0;
-    for (size_t i = 0; i < count; i++) open += s->gate[i] != 0.0f;
+    for (size_t first = 0; first < count; first += 4096) {
+        const float *gate = s->gate + first;
+        size_t size = count - first < 4096 ? count - first : 4096;
+        int32_t here = 0; /* narrow, so that a vector holds many */
+        for (size_t i = 0; i < size; i++) here += gate[i] != 0.0f;
+        open += here;
+    }
     return open * (s->width / s->gate_width) * (s->batch / s->gate_batch);
 }
 

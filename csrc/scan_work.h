@@ -26,6 +26,12 @@ typedef struct scan_entry {
     const int32_t *sequence;
 } scan_entry;
 
+/* A unit of one sequence that updated at a time step, and the change of its output. */
+typedef struct scan_change {
+    int32_t unit;
+    float change;
+} scan_change;
+
 typedef struct scan_work {
     const surnn_scan *s;
     scan_plan plan;
@@ -44,7 +50,7 @@ typedef struct scan_work {
     size_t from, to;   /* the chunk's time steps */
     float *adjoint;    /* [C, padded] of each sequence, by block and head: after step to - 1 */
     float *slot_values;
-    size_t *slot_first;   /* [blocks * N]: where the chunk's first list begins in slot_values */
+    size_t *slot_first;   /* [blocks * N]: the chunk's pairs before the first list of a block and head */
     float *adjoints;      /* [chunk, C, B, N, padded], with extras */
     float *outputs;       /* [chunk, B, N, padded]: outputs before each step */
     float *inputs;        /* [chunk, B, padded_in]: x, if I is padded */
@@ -58,6 +64,8 @@ typedef struct scan_work {
     size_t block_units, unit_blocks; /* units computed together, and how many such blocks a head has */
     float *rec_tiles, *in_tiles;     /* [N, unit_blocks, D or I, S, block_units] */
     uint8_t *dense;                  /* [chunk, b, N]: whether proposals of all units are needed */
+    scan_change *turned;             /* the chunk's pairs, those of a list by sequence; if not shared */
+    int32_t *turned_first;           /* [chunk, N, B + blocks]: first pair of a sequence, in its list */
     float *changes;                  /* [chunk, b, N, padded]: the gate's gradient by unit */
     float *by_decay_rows;            /* [N, C, padded] */
 } scan_work;
@@ -71,6 +79,8 @@ typedef struct scan_kernels {
     void (*by_x)(scan_work *w, size_t task);       /* task: a step of the chunk */
     void (*closed)(scan_work *w, size_t task);     /* task: a head and a block of its units */
     int (*step)(const surnn_frame *p, const scan_cell *cell);
+    void (*sample)(const surnn_surrogate *g, size_t from, size_t to);
+    void (*gradient)(const surnn_surrogate *g, size_t from, size_t to);
 } scan_kernels;
 
 /* Some task had no memory. Several threads may say so at once. */
@@ -79,8 +89,6 @@ static inline void report_failure(scan_work *w) {
     __atomic_store_n(&w->failed, 1, __ATOMIC_RELAXED);
 #else
     w->failed = 1;
-    void (*sample)(const surnn_surrogate *g, size_t from, size_t to);
-    void (*gradient)(const surnn_surrogate *g, size_t from, size_t to);
 #endif
 }
 /* x's rows [B, padded_in] at step t of the chunk. */
@@ -92,10 +100,18 @@ static inline const float *input_rows(const scan_work *w, size_t t) {
 static inline const float *output_rows(const scan_work *w, size_t t) {
     return w->outputs + (t - w->from) * w->batch * w->heads * w->padded;
 }
-static inline float *slots_of(const scan_work *w, size_t block, size_t head, const scan_list *list) {
+/* The chunk's pairs before a list. */
+static inline size_t pairs_before(const scan_work *w, size_t block, size_t head, const scan_list *list) {
     size_t first = list_at(&w->plan, block, head, w->from).base;
-    return w->slot_values + w->slot_first[block * w->heads + head] +
-           (list->base - first) * (size_t)w->slots;
+    return w->slot_first[block * w->heads + head] + list->base - first;
+}
+static inline float *slots_of(const scan_work *w, size_t block, size_t head, const scan_list *list) {
+    return w->slot_values + pairs_before(w, block, head, list) * (size_t)w->slots;
+}
+/* Where the pairs of the block's sequences begin in the turned list of step t: count + 1 numbers. */
+static inline int32_t *turned_bounds(const scan_work *w, size_t block, size_t head, size_t t) {
+    size_t row = (t - w->from) * w->heads + head, blocks = (size_t)w->plan.blocks;
+    return w->turned_first + row * (w->batch + blocks) + (size_t)w->plan.bound[block] + block;
 }
 static inline int is_alive(const surnn_scan *s, size_t b, size_t t) {
     return !s->lengths || (int64_t)t < s->lengths[b];

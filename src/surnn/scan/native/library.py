@@ -7,7 +7,7 @@ from surnn.library import find_library
 
 _SIZES = (
     "steps", "batch", "heads", "width", "features", "cell", "gate_batch", "gate_width", "binary",
-    "blocks", "threads", "chunk", "surrogate",
+    "blocks", "threads", "chunk", "updates", "surrogate",
 )  # fmt: skip
 _NUMBERS = ("threshold", "beta", "slope")
 _TENSORS = (

@@ -75,13 +75,14 @@ class _Call:
                 self.tensors.append(tensor.contiguous())
                 setattr(self.scan, name, self.tensors[-1].data_ptr())
 
-    def updates(self) -> int:
+    def count_updates(self) -> int:
         """Pairs of a unit and a sequence that update, over all steps."""
-        return _library().surnn_scan_updates(ctypes.byref(self.scan))
+        self.scan.updates = _library().surnn_scan_updates(ctypes.byref(self.scan))
+        return self.scan.updates
 
-    def use_threads(self, updates: int) -> None:
+    def use_threads(self) -> None:
         """Choose the number of threads; results do not depend on it."""
-        work = updates * self.drives * (self.scan.features + self.scan.width)
+        work = self.scan.updates * self.drives * (self.scan.features + self.scan.width)
         self.scan.threads = max(1, min(torch.get_num_threads(), work // WORK_PER_THREAD))
 
     def divide_batch(self) -> int:
@@ -159,7 +160,7 @@ def _empty_results(
 
 def _forward(operands: ScanOperands, state: Tensor, room: int, keep: bool) -> tuple[Tensor, ...]:
     call = _Call(operands, state)
-    updates = call.updates()
+    updates = call.count_updates()
     if keep and room and updates > room:
         raise ValueError(f"{updates} updates do not fit into {room}; allocate more")
     y, last, saved, marks, blocks = _empty_results(operands, state, room or updates, keep)
@@ -167,7 +168,7 @@ def _forward(operands: ScanOperands, state: Tensor, room: int, keep: bool) -> tu
     if keep:
         call.add(saved=saved, marks=marks)
         saved[-SLACK:] = 0
-    call.use_threads(updates)
+    call.use_threads()
     blocks.fill_(call.divide_batch())
     if y.numel():
         call.run("forward")
@@ -198,8 +199,7 @@ def _empty_gradients(operands: ScanOperands, state: Tensor, needs: list[bool]) -
         state.new_empty(shape if need else (0,))
         for shape, need in zip(shapes, required, strict=True)
     ]
-    # C writes all others, unless there is nothing to run.
-    for grad in grads if not operands.x.numel() else grads[GATE : GATE + 1]:
+    for grad in grads if not operands.x.numel() else ():  # otherwise C writes all of them
         grad.zero_()
     return grads
 
@@ -222,7 +222,8 @@ def _backward(
     if not needs[GATE]:
         call.scan.by_gate = None
     call.scan.blocks = int(blocks.item())
-    call.use_threads(saved.numel() // SAVED[call.scan.cell])
+    call.count_updates()
+    call.use_threads()
     if grad_y.numel():
         call.run("backward")
     return tuple(grads)
