@@ -184,6 +184,12 @@ class GateParts(Gate):
         """The sinusoids and the bias, [T, b, width] in float64, or in float32 if there is none."""
         if not has_float64(t.device):
             return self._rhythm_without_float64(t)
+        if t.is_cpu and not self.train_frequencies and self._has_plain_sinusoids():
+            from .cpu_sinusoids import CpuSinusoids, Grid, is_supported  # noqa: PLC0415 (it imports this module)
+
+            grid = Grid(self.min_period, self.max_period, self.frequencies)
+            if is_supported(t, grid):
+                return CpuSinusoids.apply(t, grid, self.amplitude, self.phase, self.bias)  # type: ignore[return-value]
         plain = not t.is_cuda or is_traced(t) or not has_triton()
         if plain or self.train_frequencies or not self._has_plain_sinusoids():
             return wave_in_chunks(self, self.wave, t) + self.bias.double()

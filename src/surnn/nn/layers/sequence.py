@@ -69,7 +69,8 @@ def reverse(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 def count_steps(steps: int, x: Tensor) -> Tensor:
     """1, 2, ..., ``steps`` as [steps, 1] on x's device."""
-    if not x.is_cuda or not can_branch_on(x):
+    cached = (x.is_cuda or x.is_cpu) and can_branch_on(x) and not torch.jit.is_tracing()
+    if not cached:
         return torch.arange(1, steps + 1, device=x.device)[:, None]
     return _cached_count(steps, x.device)
 
