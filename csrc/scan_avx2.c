@@ -1,5 +1,6 @@
 /* The scan for x86 with AVX2 and FMA. */
 #if defined(__GNUC__) && defined(__x86_64__)
+#include <immintrin.h>
 #include "target.h"
 BEGIN_TARGET("avx2,fma")
 #define WIDE 8
