@@ -19,6 +19,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -84,6 +85,7 @@ def suites() -> dict[str, list[Case]]:
         "rates": [replace(case, rate=rate) for rate in RATES for case in plain],
         "rates, 16 heads": [replace(case, rate=rate, heads=16) for rate in RATES for case in plain],
         "input gates": [replace(case, gate="InputGate") for case in plain],
+        "input gates, 16 heads": [replace(case, gate="InputGate", heads=16) for case in plain],
         "threads": [replace(case, threads=2) for case in plain],
     }
 
@@ -153,6 +155,52 @@ def _peak_resident() -> float:
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
+def scaling_of_two_processes(turns: int) -> float:
+    """How much more two processes compute at once than one alone: the most that threads can gain.
+
+    Two cores that are two threads of one physical core give little more than 1.
+    """
+    command = [sys.executable, __file__, "--multiply"]
+
+    def start() -> subprocess.Popen:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    alone, both = [], []
+    for _ in range(turns):
+        alone.append(float(start().communicate()[0]))
+        pair = [start(), start()]
+        both.append(max(float(process.communicate()[0]) for process in pair))
+    return 2 * statistics.median(alone) / statistics.median(both)
+
+
+def multiply_seconds() -> float:
+    """Seconds for matrix products on one thread, after a warm-up of half a second."""
+    torch.set_num_threads(1)
+    a, b = torch.randn(256, 256), torch.randn(256, 256)
+    out = torch.empty_like(a)
+    start = time.perf_counter()
+    while time.perf_counter() < start + 0.5:
+        torch.mm(a, b, out=out)
+    start = time.perf_counter()
+    for _ in range(5000):
+        torch.mm(a, b, out=out)
+    return time.perf_counter() - start
+
+
+def show_threads(console: Console, one: list[dict], two: list[dict], control: float) -> None:
+    table = Table(title="SuGRU as it comes: time on one thread / time on two")
+    for column in ("I, H, T, B", "eval", "train"):
+        table.add_column(column, justify="right")
+    for a, b in zip(one, two, strict=True):
+        gains = [
+            a["milliseconds"][f"{m} ours"] / b["milliseconds"][f"{m} ours"]
+            for m in ("eval", "train")
+        ]
+        table.add_row(", ".join(map(str, a["shape"])), *(f"{gain:.2f}" for gain in gains))
+    console.print(table)
+    console.print(f"two processes of matrix products, against one alone: {control:.2f}")
+
+
 def show(console: Console, title: str, rows: list[dict]) -> None:
     table = Table(title=title)
     for column in ("layer", "I, H, T, B", "heads", "rate", "backend"):
@@ -212,19 +260,27 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="names of tables")
     parser.add_argument("--out", type=Path, help="write result.json and rates.png to this folder")
     parser.add_argument("--measure-memory", help=argparse.SUPPRESS)
+    parser.add_argument("--multiply", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.multiply:
+        print(multiply_seconds())
+        return
     if arguments.measure_memory:
         print(measure_memory(arguments.measure_memory))
         return
     console = Console(width=140)
     names = arguments.only or [*suites(), "memory"]
-    found: dict[str, list[dict]] = {}
+    found: dict[str, Any] = {}
     for name, cases in suites().items():
         if name in names:
             found[name] = [
                 measure(case, arguments.turns) for case in track(cases, description=name)
             ]
             show(console, name, found[name])
+    if "cells" in found and "threads" in found:
+        found["two processes"] = scaling_of_two_processes(arguments.turns)
+        one = [row for row in found["cells"] if row["layer"] == "SuGRU"]
+        show_threads(console, one, found["threads"], found["two processes"])
     if "memory" in names:
         found["memory"] = [
             {"shape": shape, **{n: peak_megabytes(Case(shape), n) for n in ("ours", "torch")}}
