@@ -3,8 +3,8 @@
 Ten symbols, a long silence, a signal, and then the ten symbols again, please. The GRU must carry
 them through every step of the silence; the SuGRU's units simply do not update.
 
-    python examples/copying.py                       # two and a half minutes on two cores
-    python examples/copying.py --delay 200 --seconds 150
+    python examples/copying.py                       # about two minutes on two cores
+    python examples/copying.py --delay 400 --seconds 150
 
 It ends with a table, and a picture of the learning curves (``--picture``).
 """
@@ -181,8 +181,8 @@ def draw(runs: list[Run], options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--delay", type=int, default=100, help="silent steps to remember across")
-    parser.add_argument("--seconds", type=float, default=50, help="training time for each model")
+    parser.add_argument("--delay", type=int, default=200, help="silent steps to remember across")
+    parser.add_argument("--seconds", type=float, default=45, help="training time for each model")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--heads", type=int, default=32)
