@@ -85,7 +85,6 @@ def suites() -> dict[str, list[Case]]:
         "rates": [replace(case, rate=rate) for rate in RATES for case in plain],
         "rates, 16 heads": [replace(case, rate=rate, heads=16) for rate in RATES for case in plain],
         "input gates": [replace(case, gate="InputGate") for case in plain],
-        "input gates, 16 heads": [replace(case, gate="InputGate", heads=16) for case in plain],
         "threads": [replace(case, threads=2) for case in plain],
     }
 
@@ -153,6 +152,53 @@ def _peak_resident() -> float:
     """Peak resident memory in MB (Linux; a child's ru_maxrss would begin at its parent's size)."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def measure_input_gates(case: Case, turns: int) -> dict:
+    """Median milliseconds of a training step with clocks, with input gates, and of those alone.
+
+    The last is what it takes to compute such gates and their gradient, without any scan.
+    """
+    torch.set_num_threads(case.threads)
+    x, weight = case.data()
+    clocks, inputs = (replace(case, gate=gate).build()[0] for gate in ("Rhythm", "InputGate"))
+    gate, t = inputs.gates[0], torch.arange(1, case.shape[2] + 1)[:, None]
+    by_gate = weight[..., : gate.width]
+
+    def compute_gates() -> None:
+        gate(t, x)[0].g.backward(by_gate)
+
+    runs = {
+        "clocks": lambda: train(clocks, x, weight),
+        "input gates": lambda: train(inputs, x, weight),
+        "gates alone": compute_gates,
+    }
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(turns + 1):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            if turn:  # the first is a warm-up
+                times[name].append(1e3 * (time.perf_counter() - start))
+    found = {name: statistics.median(values) for name, values in times.items()}
+    return {"shape": case.shape, "heads": case.heads, "milliseconds": found}
+
+
+def show_input_gates(console: Console, rows: list[dict]) -> None:
+    table = Table(title="a training step of SuGRU, relative to that with clocks of equal rate")
+    for column in ("I, H, T, B", "heads", "clocks ms", "input gates", "gates alone"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        times = row["milliseconds"]
+        clocks = times["clocks"]
+        table.add_row(
+            ", ".join(map(str, row["shape"])),
+            str(row["heads"]),
+            f"{clocks:.2f}",
+            f"{times['input gates'] / clocks:.2f}",
+            f"{times['gates alone'] / clocks:.2f}",
+        )
+    console.print(table)
 
 
 def scaling_of_two_processes(turns: int) -> float:
@@ -281,6 +327,12 @@ def main() -> None:
         found["two processes"] = scaling_of_two_processes(arguments.turns)
         one = [row for row in found["cells"] if row["layer"] == "SuGRU"]
         show_threads(console, one, found["threads"], found["two processes"])
+    if "input gates" in names:
+        cases = [Case(shape, heads=heads) for heads in (1, 16) for shape in SHAPES]
+        found["input gates and clocks"] = [
+            measure_input_gates(case, arguments.turns) for case in track(cases, description="gates")
+        ]
+        show_input_gates(console, found["input gates and clocks"])
     if "memory" in names:
         found["memory"] = [
             {"shape": shape, **{n: peak_megabytes(Case(shape), n) for n in ("ours", "torch")}}

@@ -174,7 +174,7 @@ def draw(runs: list[Run], options: argparse.Namespace) -> None:
         title=f"Copying Memory, delay {options.delay}", xlabel="training time (s)",
         ylabel="recall (%)", ylim=(0, 102),
     )  # fmt: skip
-    axes.legend(loc="upper left")
+    axes.legend(loc="center right")
     options.picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(options.picture, dpi=150)
 
