@@ -115,6 +115,10 @@ def test_rows_that_begin_with_a_text_are_no_header(tmp_path, header):
     assert series.target[:, 0].tolist() == ["up", "down"]
 
 
+def test_a_number_that_float32_does_not_hold_is_infinite_without_a_warning(tmp_path):
+    assert read(tmp_path, "x\n1e39\n2\n").values[:, 0].tolist() == [float("inf"), 2]
+
+
 def test_two_columns_of_one_name_are_an_error(tmp_path):
     with pytest.raises(DataError, match="two columns are called 'x'"):
         read(tmp_path, "x,x,label\n1,2,a\n")

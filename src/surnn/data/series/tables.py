@@ -271,7 +271,8 @@ def from_long(table: Table, columns: Columns, path: Path) -> Series:
 
     values = np.empty((rows, len(channels)), np.float32)
     for index, name in enumerate(channels):
-        values[:, index] = column(name)
+        with np.errstate(over="ignore"):  # what becomes infinite is refused with its place
+            values[:, index] = column(name)
     target, per_step = None, False
     if columns.target:
         target = _stack_targets([column(name) for name in columns.target])
