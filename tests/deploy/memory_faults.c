@@ -161,6 +161,7 @@ static void test_scan(int64_t cell, int64_t gate_batch, int64_t gate_width, int6
         .by_gate = results[9], .by_state = results[10],
     };
     if (cell == 4 || cell == 5) s.decay = decay, s.by_decay = results[11];
+    s.updates = surnn_scan_updates(&s);
     int forward = fail_each(scan_forward, &s), backward = fail_each(scan_backward, &s), step = 0;
     if (cell < 4) {
         surnn_frame frame = {
