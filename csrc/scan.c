@@ -337,6 +337,7 @@ static void run_chunk(job *j, scan_team *team, size_t from, size_t to) {
     int dense = s->by_gate && find_dense(w);
     if (dense || s->by_decay) closed = w->heads * w->unit_blocks;
     surnn_team_run(team, run_backward, j, (size_t)w->plan.blocks * w->heads);
+    if (w->failed) return; /* what follows would read lists that were not written */
     j->weight_tasks = (w->heads * w->width + UNITS_A_TASK - 1) / UNITS_A_TASK;
     j->step_tasks = to - from;
     surnn_team_run(team, run_gradients, j, j->weight_tasks + j->step_tasks + closed);

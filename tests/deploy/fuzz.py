@@ -54,7 +54,7 @@ def fuzz_guided(program: Path, kind: str, seconds: float, runs: int) -> int:
     corpus, seeds = FOLDER / f"corpus-{kind}", FOLDER / "seeds"
     corpus.mkdir(exist_ok=True)
     limits = [f"-runs={runs}"] if runs else [f"-max_total_time={max(1, int(seconds))}"]
-    command = [program, corpus, seeds, *limits, f"-max_len={LARGEST_FILE}", "-timeout=60"]
+    command = [program, corpus, seeds, *limits, f"-max_len={LARGEST_FILE}", "-timeout=600"]
     command += ["-rss_limit_mb=4096", "-print_final_stats=1", f"-artifact_prefix={FOLDER}/failed-"]
     output = _run([*command, "-verbosity=1"], kind)
     return int(re.findall(r"number_of_executed_units: (\d+)", output)[-1])

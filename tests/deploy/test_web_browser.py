@@ -206,6 +206,11 @@ def test_a_stream_that_nothing_refers_to_is_released(page):
         ("(await stream()).restore(new Uint8Array(9))", "SurnnError: restore: "),
         ("(await stream('tokens.surnn')).step(11)", "integers from 0 to 10"),
         ("(await stream()).model.logMel().push(new Int16Array(3))", "expected 320 samples, got 3"),
+        (
+            "(await stream()).model.logMel().push(new Float32Array(320).fill(0.5))",
+            "samples are integers from -32768 to 32767",
+        ),
+        ("(await stream()).model.logMel().push(Array(320).fill(40000))", "samples are integers"),
     ],
 )
 def test_errors_say_what_is_wrong(script, fragment, page):

@@ -16,9 +16,10 @@ from surnn.cli.commands.generate import TextCodec, shown
 from surnn.cli.main import main
 from surnn.data import DataError, text_files, tokens
 from surnn.errors import ConfigError, RunError, SurnnError, printable
-from surnn.runs import files, lock
+from surnn.runs import files, lock, summary
 from surnn.runs.folder import RunFolder
 from surnn.runs.loading import load
+from surnn.runs.status import run_status
 from surnn.runs.summary import find_runs, overview_row
 from surnn.tasks.text_file import TextFile
 
@@ -270,6 +271,23 @@ def test_one_bad_run_does_not_hide_the_others(finished, tmp_path, capsys):
     assert rows["good"] == rows["metrics"] == "finished"
     assert all(rows[name].startswith("damaged") for name in ("config", "types", "environment"))
     assert shown.count("damaged") >= 3
+    assert "finished" in shown
+
+
+def test_an_error_that_nobody_foresaw_hides_no_other_run(finished, tmp_path, capsys, monkeypatch):
+    root = tmp_path / "runs"
+    for name in ("good", "odd"):
+        shutil.copytree(finished, root / name)
+
+    def fail_on_one(folder, config):
+        if folder.path.name == "odd":
+            raise ZeroDivisionError("division by zero")
+        return run_status(folder, config)
+
+    monkeypatch.setattr(summary, "run_status", fail_on_one)
+    assert main(["info", str(root)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "damaged: ZeroDivisionError" in shown
     assert "finished" in shown
 
 

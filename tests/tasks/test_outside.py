@@ -191,6 +191,15 @@ def test_damaged_sources_are_refused():
             outside.load_source(source)
 
 
+def test_a_file_that_a_foreign_run_names_is_not_read(tmp_path):
+    """It may be of any size: this one is a terabyte of nothing."""
+    path = tmp_path / "huge.py"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(RunError, match="which you have not trained with here"):
+        outside.load_source({"file": str(path), "class": "X", "sha256": "0"})
+
+
 def test_tasks_of_entry_points(tmp_path, monkeypatch, capsys):
     (tmp_path / "surnn_task_plugin.py").write_text(EXAMPLE)
     info = tmp_path / "surnn_task_plugin-1.0.dist-info"

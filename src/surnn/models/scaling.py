@@ -31,6 +31,11 @@ class ScaledEncoder(nn.Module):
         self.register_buffer("shift", torch.zeros(features))
 
     def forward(self, x: Tensor) -> Tensor:
+        features = self.scale.shape[0]
+        if not torch.jit.is_tracing() and x.shape[-1] != features:  # one would be repeated
+            raise ValueError(
+                f"the model takes {features} features at each time step, got {x.shape[-1]}"
+            )
         return self.inner(x * self.scale + self.shift)
 
     def set(self, scale: Scale) -> None:

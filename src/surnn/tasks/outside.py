@@ -121,17 +121,21 @@ def load_source(source: Any) -> type:
             f"the run's task came from {spec}, and that file is gone: bring it back, or name its "
             f"new place: {again}"
         )
+    untrusted = RunError(
+        f"the run names code, {spec}, which you have not trained with here, so it was not "
+        f"imported. Read that file; if you trust it, add --task-from {spec}"
+    )
+    known = _trusted()
+    if str(file) not in [entry[0] for entry in known]:  # not even read: it may have any size
+        raise untrusted
     now = _checksum(file)
     if now != source["sha256"]:
         raise RunError(
             f"the run's task came from {spec}, and that file has changed since: bring the old one "
             f"back, or use it as it is now: --task-from {spec}"
         )
-    if [str(file), now] not in _trusted():
-        raise RunError(
-            f"the run names code, {spec}, which you have not trained with here, so it was not "
-            f"imported. Read that file; if you trust it, add --task-from {spec}"
-        )
+    if [str(file), now] not in known:
+        raise untrusted
     module = source.get("module", "")
     root = _root_of(file, module) if isinstance(module, str) else None
     if root is None:
@@ -152,7 +156,8 @@ def _trusted() -> list[list[str]]:
         entries = json.loads((cache_root() / TRUSTED).read_text())
     except (OSError, ValueError):
         return []
-    return entries if isinstance(entries, list) else []
+    listed = entries if isinstance(entries, list) else []
+    return [entry for entry in listed if isinstance(entry, list) and len(entry) == 2]
 
 
 def _checksum(file: Path) -> str:

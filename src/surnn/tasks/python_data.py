@@ -104,16 +104,24 @@ def _array(value: Any) -> np.ndarray:
     return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
 
 
+def _check_count(targets: int, sequences: int) -> None:
+    if targets != sequences:
+        raise ValueError(f"there are {targets} targets for {sequences} sequences")
+
+
 def series_of_arrays(x: Any, y: Any = None) -> Series:
     """Sequences [N, T] or [N, T, F], or a list of arrays [T] or [T, F]; targets [N] or [N, K]."""
     y = None if y is None else _array(y)
     if isinstance(x, list | tuple):
         xs = [_array(each) for each in x]
         xs = [each.reshape(len(each), -1) for each in xs]
+        if y is not None:
+            _check_count(len(y), len(xs))
         return join_arrays(xs, None if y is None else list(y))
     series = from_arrays(_array(x))
     if y is None:
         return series
+    _check_count(len(y), len(series.lengths))
     labels = join_arrays([np.zeros((1, 1))] * len(y), list(y))
     return Series(
         series.values, series.lengths, series.channels, labels.target, False, labels.target_names,

@@ -8,6 +8,7 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from surnn.config import OURS, TrainConfig, gate_config
+from surnn.data.series import Series
 from surnn.errors import option_errors
 from surnn.tasks.python_data import PythonData, series_of_arrays
 
@@ -80,7 +81,7 @@ class SuEstimator(BaseEstimator):
 
     @torch.no_grad()
     def _predict(self, x: Any) -> np.ndarray:
-        series = series_of_arrays(x)
+        series = _complete(series_of_arrays(x))
         starts, device = series.starts, next(self.model_.parameters()).device
         outputs = []
         for begin in range(0, len(starts), ROWS):
@@ -91,6 +92,23 @@ class SuEstimator(BaseEstimator):
             inputs = torch.from_numpy(padded).to(device), torch.from_numpy(lengths).to(device)
             outputs.append(self.model_(*inputs).float().cpu())
         return torch.cat(outputs).numpy()
+
+
+def _complete(series: Series) -> Series:
+    """The same sequences; ValueError where a prediction would mean nothing."""
+    if not len(series.lengths):
+        raise ValueError("X has no sequences")
+    if not series.lengths.all():
+        row = int(np.flatnonzero(series.lengths == 0)[0])
+        raise ValueError(f"sequence {row} of X has no time steps, or all of them are missing (NaN)")
+    if not np.isfinite(series.values).all():
+        step = int(np.flatnonzero(~np.isfinite(series.values).all(1))[0])
+        row = int(np.searchsorted(series.starts, step, side="right")) - 1
+        raise ValueError(
+            f"sequence {row} of X has NaN or a number that float32 does not hold at index "
+            f"{step - series.starts[row]}; fill or remove it"
+        )
+    return series
 
 
 class SuClassifier(ClassifierMixin, SuEstimator):
@@ -125,7 +143,16 @@ class SuClassifier(ClassifierMixin, SuEstimator):
 
     def fit(self, X: Any, y: Any) -> "SuClassifier":
         """Train on sequences X with labels y."""
-        self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
+        labels = np.asarray(y)
+        if labels.ndim == 2 and labels.shape[1] == 1:
+            labels = labels[:, 0]
+        if labels.ndim != 1:
+            raise ValueError(
+                f"y must be one label for each sequence, [N], got {list(labels.shape)}"
+            )
+        if labels.dtype.kind == "f" and np.isnan(labels).any():
+            raise ValueError(f"the label of sequence {int(np.isnan(labels).argmax())} is NaN")
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
         self._fit(X, numbers)
         return self
 

@@ -66,8 +66,11 @@ def from_arrays(
             y = y.reshape(count, steps, -1)[inside]
         target = y.reshape(len(y), -1)
         target = target.astype(np.float64) if target.dtype.kind in "fiub" else target.astype(str)
+    if values.dtype != np.float32:
+        with np.errstate(over="ignore"):  # what becomes infinite is refused with its place
+            values = values.astype(np.float32)
     return Series(
-        values if values.dtype == np.float32 else values.astype(np.float32),
+        values,
         lengths,
         tuple(map(str, range(features))),
         target,

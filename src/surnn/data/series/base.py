@@ -9,6 +9,8 @@ import numpy as np
 from surnn.data import DataError
 
 Layout = Literal["long", "wide"]
+LARGEST_TEXTS = 1 << 30
+"""Most bytes of an array of texts."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def join_parts(parts: list[Part], channels: tuple[str, ...]) -> Series:
     if any(each is not None for each in targets):
         if None in targets:
             raise DataError(f"{parts[targets.index(None)].name} has no label, and others have one")
-        target = as_numbers_or_texts(np.array([str(each) for each in targets]))[:, None]
+        target = as_numbers_or_texts(text_array([str(each) for each in targets]))[:, None]
     grouped = parts[0].group is not None
     return Series(
         np.concatenate([part.values for part in parts]).astype(np.float32, copy=False),
@@ -89,9 +91,21 @@ def join_parts(parts: list[Part], channels: tuple[str, ...]) -> Series:
         channels,
         target,
         target_names=() if target is None else ("label",),
-        groups=np.array([part.group for part in parts]) if grouped else None,
+        groups=text_array([part.group or "" for part in parts]) if grouped else None,
         names=[part.name for part in parts],
     )
+
+
+def text_array(texts: Sequence[str]) -> np.ndarray:
+    """The texts as an array. numpy gives each of them the room of the longest, so that a long one
+    in a small file could ask for a terabyte: DataError if they need more than LARGEST_TEXTS."""
+    longest = max(map(len, texts), default=0)
+    if 4 * longest * len(texts) > LARGEST_TEXTS:
+        raise DataError(
+            f"a text of {longest:,} characters among {len(texts):,} takes too much memory; remove "
+            f"or shorten it: {max(texts, key=len)[:40]!r}..."
+        )
+    return np.array(texts, dtype=str)
 
 
 def as_numbers_or_texts(column: np.ndarray) -> np.ndarray:

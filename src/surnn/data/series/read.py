@@ -167,14 +167,15 @@ def read_labels(root: Path, columns: Columns) -> dict[str, str]:
     path = root / columns.labels
     if not path.is_file():
         raise DataError(f"there is no file {path}, which --task.labels names")
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    with reading(path), path.open(newline="", encoding="utf-8-sig") as file:
         return {row[0].strip(): row[1].strip() for row in csv.reader(file) if len(row) > 1}
 
 
 def _waves(files: list[Path], root: Path, columns: Columns) -> Series:
     labels, rates, parts = read_labels(root, columns), set(), []
     for file in files:
-        samples, rate = read_wave(file)
+        with reading(file):
+            samples, rate = read_wave(file)
         rates.add(rate)
         if len(rates) > 1:
             raise DataError(

@@ -6,7 +6,7 @@ import numpy as np
 
 from surnn.data import DataError
 
-from .base import Part, Series, as_numbers, join_parts
+from .base import Part, Series, as_numbers, join_parts, text_array
 
 
 def read_ts(path: Path) -> Series:
@@ -34,7 +34,7 @@ def _sequence(text: str, labelled: bool, name: str) -> Part:
     dimensions = text.split(":")
     label = dimensions.pop().strip() if labelled else None
     try:
-        columns = [as_numbers(np.array(each.split(","))) for each in dimensions]
+        columns = [as_numbers(text_array(each.split(","))) for each in dimensions]
     except ValueError as error:
         raise DataError(f"{name} is no line of a .ts file: {error}") from error
     if len({len(column) for column in columns}) != 1:

@@ -167,6 +167,8 @@ const released = new FinalizationRegistry(({ core, stream, memory }) => {
   core.f.free(memory);
 });
 
+const releasedMel = new FinalizationRegistry(({ core, memory }) => core.f.free(memory));
+
 /** The state of one sequence. */
 export class Stream {
   #core;
@@ -311,12 +313,16 @@ export class LogMel {
     this.#core = core;
     this.#mel = core.allocate(4096);
     this.#samples = this.#mel + 3264; // past struct surnn_mel
+    releasedMel.register(this, { core, memory: this.#mel });
     this.reset();
   }
 
   /** The bands of the last 640 samples, 0 to 255; null for the first call, which has half of them. */
   push(samples) {
     if (samples.length !== HOP) throw new RangeError(`expected ${HOP} samples, got ${samples.length}`);
+    if (!(samples instanceof Int16Array) && Array.prototype.some.call(samples, (v) => (v << 16) >> 16 !== v)) {
+      throw new RangeError("samples are integers from -32768 to 32767; multiply those from -1 to 1 by 32767 and round them");
+    }
     new Int16Array(this.#core.f.memory.buffer, this.#samples, HOP).set(samples);
     const bands = this.#samples + 2 * HOP;
     return this.#core.f.surnn_mel_push(this.#mel, this.#samples, bands) ? this.#core.bytes(bands, BANDS).slice() : null;
