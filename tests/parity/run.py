@@ -1,6 +1,8 @@
 """PyTorch's own tests of its recurrent layers, run against surnn's always-open layers.
 
-    python tests/parity/run.py PYTORCH/test [--backend reference] [--projections torch] [--torch]
+    python tests/parity/run.py PYTORCH/test --out results/parity/auto.json
+    python tests/parity/run.py PYTORCH/test --backend reference --projections torch
+    python tests/parity/run.py PYTORCH/test --torch
 
 PYTORCH is a checkout of github.com/pytorch/pytorch of about the installed version. ``nn.RNN``,
 ``nn.GRU``, ``nn.LSTM`` and their cells are replaced by surnn's before the tests are imported. The
@@ -12,6 +14,7 @@ It is no part of ``make test``: the tests are PyTorch's and are not in this repo
 
 import argparse
 import collections
+import json
 import os
 import re
 import sys
@@ -81,6 +84,13 @@ class Outcomes:
                 print(f"        {test}")
         print(", ".join(f"{count} {outcome}" for outcome, count in sorted(self.counts.items())))
 
+    def write(self, path: Path, **about: str) -> None:
+        """Counts and causes as JSON."""
+        causes = {cause: sorted(tests) for cause, tests in sorted(self.causes.items())}
+        result = {**about, "torch": torch.__version__, "counts": self.counts, "causes": causes}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -104,6 +114,9 @@ def main() -> int:
     own = ["--rootdir", str(options.tests), "-c", os.devnull, "--show-capture=no", "-o", "addopts="]
     pytest.main([*files, "-k", options.k, *quiet, *own], plugins=[outcomes])
     outcomes.report()
+    if options.out:
+        layers = "torch's" if options.torch else f"surnn's, backend {options.backend}"
+        outcomes.write(options.out, layers=layers, projections=options.projections)
     return 0
 
 
