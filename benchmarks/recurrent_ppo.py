@@ -151,7 +151,9 @@ def main() -> None:
                 run = learn(kind, options, rate, seed)
                 result["runs"].append(run)
                 curve = "  ".join(f"{value:.2f}" for value in run["rewards"][1::2])
-                print(f"{kind:8} {rate:<6g} {seed}  {curve}  ({run['cpu_seconds']:.0f} s)", flush=True)
+                print(
+                    f"{kind:8} {rate:<6g} {seed}  {curve}  ({run['cpu_seconds']:.0f} s)", flush=True
+                )
         if options.out:  # after each seed
             write_result(options.out / "result.json", result)
             draw(result, options.out / "curves.png")
