@@ -151,6 +151,14 @@ def test_the_output_dtype_under_autocast_is_torchs(ours, theirs, dtype):
 
 
 @pytest.mark.parametrize(("ours", "theirs"), CELLS)
+def test_gradients_of_a_cells_weights_are_contiguous(ours, theirs):
+    cell = ours(FEATURES, HIDDEN, gate=AlwaysOpen())
+    h = tensors(cell(X[0]))[0]
+    gradients = torch.autograd.grad(h.sum(), [*cell.parameters()])  # .grad would copy
+    assert all(g.is_contiguous() for g in gradients)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), CELLS)
 @pytest.mark.parametrize("bias", [False, True])
 def test_open_cells_equal_torchs(ours, theirs, bias):
     module = theirs(FEATURES, HIDDEN, bias=bias).double()
@@ -188,6 +196,10 @@ def test_steps_of_a_cell_equal_a_pass_of_its_layer(ours, theirs, gate):
             cell(x[0], plain if len(plain) > 1 else plain[0])
     with pytest.raises(ValueError, match="one frame"):
         cell(x[None])
+    with pytest.raises(RuntimeError, match=rf"one frame \[B, {FEATURES}\].*got \[{BATCH}, 3\]"):
+        cell(x[0, :, :3])
+    with pytest.raises(TypeError, match="bias must be True or False, got 1"):
+        ours(FEATURES, HIDDEN, bias=1)
 
 
 def test_copies_of_changed_layers():

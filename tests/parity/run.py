@@ -1,6 +1,8 @@
 """PyTorch's own tests of its recurrent layers, run against surnn's always-open layers.
 
-    python tests/parity/run.py PYTORCH/test [--backend reference] [--projections torch] [--torch]
+    python tests/parity/run.py PYTORCH/test --out results/parity/auto.json
+    python tests/parity/run.py PYTORCH/test --backend reference --projections torch
+    python tests/parity/run.py PYTORCH/test --torch
 
 PYTORCH is a checkout of github.com/pytorch/pytorch of about the installed version. ``nn.RNN``,
 ``nn.GRU``, ``nn.LSTM`` and their cells are replaced by surnn's before the tests are imported. The
@@ -12,6 +14,7 @@ It is no part of ``make test``: the tests are PyTorch's and are not in this repo
 
 import argparse
 import collections
+import json
 import os
 import re
 import sys
@@ -25,7 +28,11 @@ from torch import nn
 import surnn
 
 FILES = ("test_nn.py", "test_modules.py", "nn/test_pruning.py", "nn/test_load_state_dict.py")
-NAMES = "rnn or RNN or lstm or LSTM or gru or GRU"
+NAMES = (
+    "rnn or RNN or lstm or LSTM or gru or GRU or variable_sequence or partial_flat_weights or "
+    "pack_sequence_batch_sizes_throw or load_state_dict_ref_cycle"
+)
+"""Tests with a recurrent layer in their name, and those that build one without saying so."""
 
 
 def open_class(name: str, layer: type, backend: str, projections: bool) -> type:
@@ -38,7 +45,9 @@ def open_class(name: str, layer: type, backend: str, projections: bool) -> type:
         return nn.Module.__new__(cls)
 
     def init(self, *args, **options):
-        layer.__init__(self, *args, gate=surnn.AlwaysOpen(), backend=backend, **options)
+        if not name.endswith("Cell"):
+            options["backend"] = backend
+        layer.__init__(self, *args, gate=surnn.AlwaysOpen(), **options)
 
     methods = {"__new__": new, "__init__": init, "__module__": "torch.nn.modules.rnn"}
     return type(name, (layer,), methods)
@@ -46,7 +55,7 @@ def open_class(name: str, layer: type, backend: str, projections: bool) -> type:
 
 def replace_layers(backend: str, projections: bool) -> None:
     """Put surnn's layers and cells in the place of torch's."""
-    for name in ("RNN", "GRU", "LSTM"):
+    for name in ("RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell"):
         own = open_class(name, getattr(surnn, f"Su{name}"), backend, projections)
         for home in (nn, nn.modules, nn.modules.rnn):
             setattr(home, name, own)
@@ -75,6 +84,13 @@ class Outcomes:
                 print(f"        {test}")
         print(", ".join(f"{count} {outcome}" for outcome, count in sorted(self.counts.items())))
 
+    def write(self, path: Path, **about: str) -> None:
+        """Counts and causes as JSON."""
+        causes = {cause: sorted(tests) for cause, tests in sorted(self.causes.items())}
+        result = {**about, "torch": torch.__version__, "counts": self.counts, "causes": causes}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -82,7 +98,9 @@ def main() -> int:
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--projections", choices=("refuse", "torch"), default="refuse")
     parser.add_argument("--torch", action="store_true", help="torch's own layers, to compare with")
+    parser.add_argument("--files", nargs="*", default=FILES, help="test files to run")
     parser.add_argument("-k", default=NAMES, help="which tests, as pytest selects them")
+    parser.add_argument("--out", type=Path, help="write counts and causes to this JSON file")
     options = parser.parse_args()
     if not options.torch:
         replace_layers(options.backend, options.projections == "torch")
@@ -90,12 +108,15 @@ def main() -> int:
     warnings.simplefilter("ignore")
     os.environ.setdefault("PYTORCH_TEST_WITH_SLOW", "0")
     sys.path.insert(0, str(options.tests))
-    files = [str(options.tests / name) for name in FILES if (options.tests / name).exists()]
+    files = [str(options.tests / name) for name in options.files if (options.tests / name).exists()]
     outcomes = Outcomes()
     quiet = ["-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-p", "no:warnings"]
     own = ["--rootdir", str(options.tests), "-c", os.devnull, "--show-capture=no", "-o", "addopts="]
     pytest.main([*files, "-k", options.k, *quiet, *own], plugins=[outcomes])
     outcomes.report()
+    if options.out:
+        layers = "torch's" if options.torch else f"surnn's, backend {options.backend}"
+        outcomes.write(options.out, layers=layers, projections=options.projections)
     return 0
 
 

@@ -11,6 +11,8 @@ demands. In such a step, second derivatives treat proposals of closed units as c
 may then be NaN.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -78,6 +80,8 @@ def scan(inputs: ScanInputs) -> tuple[Tensor, Tensor]:
     :func:`surnn.scan.scan` sets them to 0, for all backends.
     """
     state = inputs.state
+    if inputs.recurrent.requires_grad:  # einsum transposes the gradient, stack restores the layout
+        inputs = replace(inputs, recurrent=torch.stack(inputs.recurrent.unbind(0)))
     drive = input_projection(inputs.x, inputs.weight, inputs.bias)
     alive = None if inputs.lengths is None else step_mask(drive.shape[0], inputs.lengths)
     may_guard = torch.is_grad_enabled() and can_branch_on(drive)

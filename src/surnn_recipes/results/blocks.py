@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import ResultsError, state_tracking
+from . import ResultsError, parity, recurrent_ppo, state_tracking
 from .headlines import headline_table
 from .records import read_records
 from .tables import head, row_of, spread
@@ -223,6 +223,8 @@ BLOCKS: dict[str, Callable[[Path], list[str]]] = {
     "own-data": own_data,
     "edge": edge,
     "edge-clocks": edge_clocks,
+    "parity": parity.causes,
+    "recurrent-ppo": recurrent_ppo.curves,
     "state-tracking": state_tracking.table,
     "state-tracking-seconds": state_tracking.seconds,
     "state-tracking-stream": state_tracking.stream,

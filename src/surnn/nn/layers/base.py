@@ -372,7 +372,7 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
             raise ValueError(f"max_rate is a share of steps between 0 and 1, got {self.max_rate!r}")
         for name in ("bias", "batch_first", "bidirectional", "recompute"):
             if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if self.nonfinite not in ("propagate", "raise"):
             raise ValueError(f"nonfinite must be 'propagate' or 'raise', got {self.nonfinite!r}")
         check_backend(self.backend)

@@ -48,6 +48,17 @@ def check_dropout(dropout: float, layers: int) -> float:
     return float(dropout)
 
 
+def check_frame(x: Any, input_size: int) -> bool:
+    """Whether the x of one time step has a batch dimension; raises if it is no such x."""
+    expected = f"[B, {input_size}] or [{input_size}]"
+    if not isinstance(x, Tensor):
+        raise TypeError(f"a cell takes one frame {expected}, got {type(x).__name__}")
+    if x.dim() not in (1, 2) or x.shape[-1] != input_size:
+        raise InputError(f"a cell takes one frame {expected}, got {shape_of(x)}")
+    _check_dtype(x)
+    return x.dim() == 2
+
+
 def check_input(x: Any, input_size: int, batch_first: bool) -> bool:
     """Whether x has a batch dimension; raises if it is not a sequence."""
     expected = f"[{'B, T' if batch_first else 'T, B'}, {input_size}] or [T, {input_size}]"
@@ -59,15 +70,19 @@ def check_input(x: Any, input_size: int, batch_first: bool) -> bool:
         raise InputError(
             f"input must be {expected}: the last dimension is input_size, got {shape_of(x)}"
         )
-    if not x.is_floating_point():
-        raise TypeError(
-            f"input must be floating point, got {x.dtype}; embed or one-hot encode tokens first"
-        )
+    _check_dtype(x)
     if x.shape[1 if batch_first and x.dim() == 3 else 0] == 0:
         raise InputError(
             f"input has no time steps: {shape_of(x)}; expected {expected} with T at least 1"
         )
     return x.dim() == 3
+
+
+def _check_dtype(x: Tensor) -> None:
+    if not x.is_floating_point():
+        raise TypeError(
+            f"input must be floating point, got {x.dtype}; embed or one-hot encode tokens first"
+        )
 
 
 def check_lengths(lengths: Any, x: Tensor) -> Tensor | None:

@@ -58,14 +58,8 @@ class SingleStep(nn.Module):
         ``reset``, bool [B], or one bool for [I], says which sequences start anew before this step.
         """
         layer = self.layer
-        if not isinstance(input, Tensor) or input.dim() not in (1, 2):
-            got = checks.shape_of(input) if isinstance(input, Tensor) else type(input).__name__
-            raise checks.InputError(
-                f"a cell takes one frame [B, {self.input_size}] or [{self.input_size}], got {got}"
-            )
-        batched = input.dim() == 2
+        batched = checks.check_frame(input, self.input_size)
         x = input.unsqueeze(0)
-        checks.check_input(x, self.input_size, False)
         frames = x if batched else x.unsqueeze(1)
         state: Any = hx
         if hx is not None and not isinstance(hx, SuState):
