@@ -13,7 +13,7 @@ import numpy as np
 from surnn.data import DataError, archives
 from surnn.errors import MissingExtra, suggestion
 
-from .base import Columns, Series, as_numbers, as_numbers_or_texts
+from .base import Columns, Series, as_numbers, as_numbers_or_texts, as_texts
 
 CHUNK = 100_000
 """Rows that are converted at a time."""
@@ -56,7 +56,7 @@ def read_delimited(path: Path) -> Table:
             if block:
                 parts.append([as_numbers_or_texts(np.array(c)) for c in zip(*block, strict=True)])
     if not parts:
-        raise DataError(f"{path} has no rows below its header")
+        raise DataError(f"{path} has no rows below its header" if header else f"{path} is empty")
     return {name: _join(column) for name, *column in zip(header, *parts, strict=True)}
 
 
@@ -159,6 +159,9 @@ def _feature_names(table: Table, columns: Columns, path: Path) -> tuple[str, ...
             )
         return names
     other = {columns.id, columns.time, columns.group, *columns.target}
+    for name in table:
+        if name not in other:
+            _check_no_typing_error(name, table[name], path)
     names = tuple(n for n, c in table.items() if n not in other and c.dtype.kind != "U")
     if not names:
         raise DataError(
@@ -166,6 +169,20 @@ def _feature_names(table: Table, columns: Columns, path: Path) -> tuple[str, ...
             f"inputs with --task.features; its columns are {', '.join(table)}"
         )
     return names
+
+
+def _check_no_typing_error(name: str, column: np.ndarray, path: Path) -> None:
+    """Columns of texts are no inputs; one that is mostly numbers was meant to be one."""
+    if column.dtype.kind != "U":
+        return
+    texts, counts = np.unique(column, return_counts=True)
+    bad = np.array([not _is_number(text) for text in texts.tolist()])
+    if 2 * counts[bad].sum() < counts.sum():
+        row = int(np.flatnonzero(np.isin(column, texts[bad]))[0])
+        raise DataError(
+            f"{path}: the column {name!r} has numbers, but {column[row][:40]!r} in row {row + 1}; "
+            "correct it (an empty cell is a missing value), or choose inputs with --task.features"
+        )
 
 
 def _is_number(text: str) -> bool:
@@ -183,7 +200,7 @@ def from_long(table: Table, columns: Columns, path: Path) -> Series:
     """One row per time step; rows with the same id are a sequence, in the order of time."""
     channels = _feature_names(table, columns, path)
     rows = len(next(iter(table.values())))
-    ids = table[columns.id].astype(str) if columns.id else np.full(rows, path.stem)
+    ids = as_texts(table[columns.id]) if columns.id else np.full(rows, path.stem)
     names, first, codes = np.unique(ids, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first)] = np.arange(len(first))  # sequences in the order of the file
@@ -207,7 +224,7 @@ def from_long(table: Table, columns: Columns, path: Path) -> Series:
         target = target if per_step else target[starts]
     groups = None
     if columns.group:
-        column_of_groups = column(columns.group).astype(str)
+        column_of_groups = as_texts(column(columns.group))
         if not _constant_within(column_of_groups[:, None], starts):
             raise DataError(
                 f"{path}: the column {columns.group!r} of --task.group changes within a sequence; "
@@ -216,7 +233,7 @@ def from_long(table: Table, columns: Columns, path: Path) -> Series:
         groups = column_of_groups[starts]
     return Series(
         values, lengths.astype(np.int64), channels, target, per_step, columns.target, groups,
-        [f"{path.name}: {name}" for name in names[np.argsort(first)]],
+        [f"sequence {name} in {path.name}" for name in names[np.argsort(first)]],
     )  # fmt: skip
 
 
@@ -267,6 +284,6 @@ def from_wide(table: Table, columns: Columns, path: Path) -> Series:
         ("value",),
         _stack_targets([table[name] for name in columns.target]),
         target_names=columns.target,
-        groups=table[columns.group].astype(str) if columns.group else None,
-        names=[f"{path.name}: row {number + 1}" for number in range(len(values))],
+        groups=as_texts(table[columns.group]) if columns.group else None,
+        names=[f"row {number + 1} of {path.name}" for number in range(len(values))],
     )
