@@ -154,8 +154,8 @@ def _feature_names(table: Table, columns: Columns, path: Path) -> tuple[str, ...
             bad = table[texts[0]]
             example = next(v for v in bad if not _is_number(v))
             raise DataError(
-                f"{path}: the column {texts[0]!r} of --task.features is no number everywhere, for "
-                f"example {example[:40]!r}; leave it out, or replace its texts by numbers"
+                f"{path}: the column {texts[0]!r} of --task.features has values that are not "
+                f"numbers, such as {example[:40]!r}; leave it out, or replace its texts by numbers"
             )
         return names
     other = {columns.id, columns.time, columns.group, *columns.target}
