@@ -62,7 +62,7 @@ def test_the_output_on_a_tutorials_page_is_that_of_its_code(name):
     if record is None:
         pytest.skip("make docs-examples has not recorded it yet")
     assert record["code"] == tutorials.code_checksum(script)
-    assert record["seconds"] < 300  # of the record: a promise of the pages
+    assert record["processor_seconds"] < 300  # of the record: a promise of the pages
     code = [cell for cell in tutorials.cells(script) if cell.kind == "code"]
     assert len(record["outputs"]) == len(code)
     assert tutorials.page(name).startswith("# ")
