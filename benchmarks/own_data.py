@@ -1,6 +1,7 @@
 """From data of one's own to a report page and C files: three commands, timed.
 
     python benchmarks/own_data.py --out results/own_data/result.json
+    python benchmarks/own_data.py --data wavs --out results/own_data/result.json    one row of it
 
 Generates 2,000 labelled series as a CSV and as an npz file, and 600 labelled recordings as wav
 files, then runs ``surnn train sequences``, ``surnn report`` and ``surnn export --to c`` on each.
@@ -21,6 +22,9 @@ from pathlib import Path
 import numpy as np
 from common import write_result
 
+from surnn.runs.environment import capture_environment
+
+DATA = ("series.csv", "series.npz", "wavs")
 SERIES, STEPS, RECORDINGS, RATE = 2000, 150, 600, 8000
 
 
@@ -88,6 +92,7 @@ def measure(folder: Path, data: str) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, help="write the numbers to this file")
+    parser.add_argument("--data", choices=DATA, nargs="+", default=DATA, help="default: all")
     arguments = parser.parse_args()
     random = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
@@ -96,10 +101,14 @@ def main() -> None:
         write_csv(folder / "series.csv", x, labels)
         np.savez(folder / "series.npz", x=x, y=np.array(labels))
         write_wavs(folder / "wavs", random)
-        rows = {data: measure(folder, data) for data in ("series.csv", "series.npz", "wavs")}
+        rows = {data: measure(folder, data) for data in arguments.data}
     print(json.dumps(rows, indent=1))
-    command = " ".join(["python", "benchmarks/own_data.py", *sys.argv[1:]])
-    write_result(arguments.out, {"command": command, "cores": os.cpu_count(), "rows": rows})
+    if arguments.out is not None and arguments.out.exists():
+        rows = json.loads(arguments.out.read_text())["rows"] | rows
+    command = "python benchmarks/own_data.py --out results/own_data/result.json"
+    environment = capture_environment() | {"command": command}
+    about = {"command": command, "environment": environment, "cores": os.cpu_count()}
+    write_result(arguments.out, {**about, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ def page(name: str) -> str:
     if record is None:
         return "\n\n".join(parts) + "\n"
     parts.append(
-        f"*This output took {record['seconds']:.0f} seconds on {record['cores']} cores: "
-        f"`{record['command']}`.*"
+        f"*This output took {record['processor_seconds']:.0f} seconds of processor time, and "
+        f"{record['seconds']:.0f} seconds by the clock on {record['cores']} cores that other "
+        f"programs used too: `{record['command']}`.*"
     )
     return "\n\n".join(parts) + "\n"

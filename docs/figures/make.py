@@ -46,8 +46,10 @@ TRAINED = {
     "psmnist-gru": f"psmnist {PIXELS} --model.kind gru --train.steps 200",
     "scifar-sugru": "scifar --model.layers 6 --model.width 32 --train.batch 32 --train.steps 100 "
                     "--train.evaluate-every 100 --train.evaluation-batches 5",
-    "ecg-sugru": f"ecg_beats --task.window 1024 --model.layers 2 --model.width 64 {SEEING} "
-                 "--train.batch 16 --train.steps 300 --train.evaluate-every 100 "
+    "ecg-sugru": "ecg_beats --task.window 1024 --model.layers 2 --model.width 64 "
+                 "--model.convolution 32 --gate.kind input --gate.rate 0.2 --gate.target-rate 0.03 "
+                 "--train.rate-penalty 2 --train.anneal 0.2 0.5 --train.batch 16 --train.steps 300 "
+                 "--train.warmup 20 --train.lr 4e-3 --train.evaluate-every 50 "
                  "--train.evaluation-batches 10",
     "speech-sugru": f"spoken_digits --task.seconds 2 --model.layers 2 --model.width 64 {SEEING} "
                     "--model.pool mean --train.batch 32 --train.steps 300 "

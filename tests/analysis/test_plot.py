@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,9 +16,10 @@ from helpers.tiny_sets import article
 from surnn import analysis
 from surnn.analysis.figures import PLOTS, BenchmarkPlot
 from surnn.analysis.figures.gates import update_rate_table
+from surnn.analysis.figures.states import time_colours
 from surnn.analysis.figures.subjects import KINDS, NotApplicable, Subject, groups, name_all
 from surnn.config import InputGateConfig, ModelKind, RhythmConfig, RunConfig
-from surnn.plotting import COLOURS, line_styles
+from surnn.plotting import COLOURS, line_styles, styled, theme_colour
 from surnn.runs.config_json import config_to_dict
 from surnn.runs.folder import RunFolder
 from surnn.tasks import load_task
@@ -281,3 +283,20 @@ def test_labels_of_texts_have_names_of_files_and_leave_room(tmp_path):
         figure = draw("wall-clock", *runs)
         figure.draw_without_rendering()
     assert figure.axes[0].get_position().width > 0.3
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_colours_of_time_stand_out_from_the_page(theme):
+    """Contrast as WCAG defines it; the dark end of viridis has 1.1 on a dark page."""
+
+    def luminance(colours):
+        linear = np.where(colours <= 0.03928, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+        return linear @ (0.2126, 0.7152, 0.0722)
+
+    from matplotlib.colors import to_rgb  # noqa: PLC0415 (optional)
+
+    with styled(theme):
+        paper = luminance(np.array(to_rgb(theme_colour("paper"))))
+        curve = luminance(time_colours()(np.linspace(0, 1, 50))[:, :3])
+    high, low = np.maximum(curve, paper), np.minimum(curve, paper)
+    assert ((high + 0.05) / (low + 0.05)).min() > 1.5

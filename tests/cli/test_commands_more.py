@@ -98,7 +98,7 @@ def test_train_says_what_may_surprise(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     told = first_lines(capsys, "33", "--out", "odd")
     assert "chance level: accuracy 0.125" in told
-    assert "a state of 33 units is one dense head, as it is no multiple of 16" in told
+    assert "a state of 33 units is one dense head, because it is not a multiple of 16" in told
     assert "rises over 100 steps, and the run ends after 2" in told
     usual = ["--model.heads", "1", "--train.warmup", "2", "--out"]
     for width, more in (("33", usual), ("32", usual[2:]), ("16", usual[2:]), ("5", usual[2:])):

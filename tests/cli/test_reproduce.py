@@ -114,8 +114,8 @@ def test_seeds_one_after_another(tiny, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--seeds", "a"], "is no list of seeds"),
-        (["--seeds=1,1"], "is no list of seeds"),
+        (["--seeds", "a"], "is not a list of seeds"),
+        (["--seeds=1,1"], "is not a list of seeds"),
         (["--seeds", "1,2", "--train.seed", "3"], "leave one out"),
     ],
     ids=str,

@@ -64,7 +64,7 @@ def test_named_columns_and_dates(tmp_path):
     ("options", "message"),
     [
         ({"target": ("labell",)}, "did you mean 'label'"),
-        ({"features": ("label",)}, "no number everywhere"),
+        ({"features": ("label",)}, "values that are not numbers"),
         ({"group": "time"}, "changes within a sequence"),
     ],
 )
@@ -144,7 +144,7 @@ def test_ts_files(tmp_path):
     assert np.isnan(series.values[4, 0])
     assert series.target[:, 0].tolist() == ["a", "b"]
     (tmp_path / "y.ts").write_text("@data\n1,2,3:x,5,6:a\n")
-    with pytest.raises(DataError, match=r"y\.ts:2 is no line"):
+    with pytest.raises(DataError, match=r"y\.ts:2 is not a line"):
         read_series(tmp_path / "y.ts", Columns())
 
 
@@ -226,3 +226,39 @@ def test_only_regular_files_are_opened(tmp_path):
         read_series(tmp_path / "x.csv", Columns())
     with pytest.raises(DataError, match="no files of a known format"):
         read_series(tmp_path, Columns())
+
+
+@pytest.mark.parametrize("bad", ["1,5", "oops"])
+def test_a_column_of_numbers_with_one_text_is_an_error(tmp_path, bad):
+    rows = "".join(f'{n},{t},{t},"note {t}"\n' for n in range(2) for t in range(4))
+    (tmp_path / "t.csv").write_text(f"id,time,a,note\n{rows}2,0,0,n\n")
+    assert read_series(tmp_path / "t.csv", Columns()).channels == ("a",)
+    (tmp_path / "t.csv").write_text(f'id,time,a,note\n{rows}2,0,"{bad}",n\n')
+    with pytest.raises(DataError, match=f"column 'a' has numbers, but '{bad}' in row 9; correct"):
+        read_series(tmp_path / "t.csv", Columns())
+
+
+def test_whole_numbers_of_ids_and_groups_have_no_point(tmp_path):
+    (tmp_path / "t.csv").write_text("id,who,a\n1,7,0\n1,7,1\n2,8.5,2\n")
+    series = read_series(tmp_path / "t.csv", Columns(group="who"))
+    assert series.names == ["sequence 1 in t.csv", "sequence 2 in t.csv"]
+    assert series.groups.tolist() == ["7", "8.5"]
+
+
+def test_ragged_arrays_and_missing_labels_are_explained(tmp_path):
+    ragged = np.array([np.zeros(3), np.zeros(5)], object)
+    np.savez(tmp_path / "x.npz", x=ragged)
+    with pytest.raises(DataError, match=r"array 'x' holds Python objects.*pad .* with NaN"):
+        read_series(tmp_path / "x.npz", Columns())
+    np.save(tmp_path / "x.npy", ragged)
+    with pytest.raises(DataError, match=r"pad .* with NaN"):
+        read_series(tmp_path / "x.npy", Columns())
+    np.save(tmp_path / "x.npy", np.zeros((2, 3)))
+    with pytest.raises(DataError, match=r"there is no file .*y\.npy, which --task\.labels names"):
+        load_series(tmp_path / "x.npy", Columns(labels="y.npy"))
+
+
+def test_a_file_that_is_no_wav_says_so(tmp_path):
+    (tmp_path / "a.wav").write_text("no wav")
+    with pytest.raises(DataError, match="it ends early"):
+        read_series(tmp_path / "a.wav", Columns())

@@ -347,7 +347,7 @@ def test_what_is_no_language_model_is_refused(tmp_path, capsys):
     train = ["train", "copying", "--task.delay", "5", "--model.width", "16", "--train.steps", "1"]
     assert main([*train, "--train.device", "cpu", "--out", str(tmp_path / "run")]) == 0
     assert main(["generate", str(tmp_path / "run")]) == 2
-    assert "trained on copying, which is no text" in capsys.readouterr().err
+    assert "trained on copying, which is not text" in capsys.readouterr().err
     assert main(["generate", str(tmp_path / "none")]) == 2
     assert "there is no folder" in capsys.readouterr().err
     assert main(["generate", str(tmp_path / "none.surnn")]) == 2

@@ -216,7 +216,7 @@ def test_runs_side_by_side(view, places):
     assert "task.delay" not in differing
     changed = "[...document.querySelectorAll('#config td.changed')].map(t => t.textContent)"
     assert "10" in window.run(changed)  # the delay, of both
-    assert "No gate pictures: gru has no gates" in text(window, "#gates .note")
+    assert "Gates are not shown: gru has no gates" in text(window, "#gates .note")
 
 
 def test_evaluations_are_shown(view):

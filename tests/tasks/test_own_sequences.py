@@ -146,8 +146,25 @@ def test_other_files_for_validation_and_test(tmp_path, arrays):
 def test_too_few_groups_for_all_parts(tmp_path):
     x, y = labelled(20)
     path = save(tmp_path / "g.npz", x=x, y=y, who=np.arange(20) % 2)
-    with pytest.raises(ValueError, match="2 sequences or groups cannot be distributed to 3"):
+    with pytest.raises(ValueError, match="2 sequences or groups are too few for 3"):
         ready(path, group="who")
+
+
+def test_one_class_and_identical_sequences_are_explained(tmp_path):
+    x, y = labelled(20)
+    with pytest.raises(ValueError, match="all targets are '3'; expected at least two"):
+        ready(save(tmp_path / "one.npz", x=x, y=np.full(20, 3)))
+    x[:] = 1
+    with pytest.raises(ValueError, match="only 1 of 20 sequences differ, too few for 3 parts"):
+        ready(save(tmp_path / "same.npz", x=x, y=y))
+
+
+def test_training_needs_sequences_for_validation_and_room_for_the_forecast(tmp_path, arrays):
+    with pytest.raises(ValueError, match=r"the valid part has no sequences; .*--task.valid-path"):
+        ready(arrays, shares=(1, 0, 0))
+    x, _ = labelled(20, 6)
+    with pytest.raises(ValueError, match=r"9 time steps ahead needs .* 11; the longest has 6"):
+        ready(save(tmp_path / "x.npz", x=x), ahead=9)
 
 
 # ---------------------------------------------------------------------------- scaling, missing
@@ -168,7 +185,7 @@ def test_missing_values_are_filled_as_asked(tmp_path):
     x, y = labelled(20, 6, 1)
     x[3, 2] = x[4, 0] = np.nan
     path = save(tmp_path / "m.npz", x=x, y=y)
-    with pytest.raises(ValueError, match=r"'0' of .*\[3\] at time step 2 is missing.*2 values"):
+    with pytest.raises(ValueError, match=r"'0' is missing at index 2 of .*\[3\] \(2 missing"):
         ready(path)
     values = get_data(ready(path, missing="previous")).series.values.reshape(20, 6)
     assert values[3, 2] == x[3, 1, 0]

@@ -46,7 +46,7 @@ COMMANDS = {
 }
 READS_RUNS = ("resume", "eval", "report", "plot", "export", "generate", "info")
 """Commands that load the task of a run."""
-TASK_FROM = "import the run's own task from here; for one that moved, changed or is not yours"
+TASK_FROM = "file of the run's task, if it has moved or changed or you got the run from others"
 EXIT_ERROR, EXIT_SIGINT, EXIT_SIGPIPE = 2, 130, 141
 """Exit statuses: an error, as in argparse; after SIGINT and SIGPIPE, as in a shell."""
 
@@ -57,7 +57,11 @@ class CommandError(SurnnError):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all sub-commands."""
-    parser = _Parser(prog="surnn", description="Selective-update RNNs for PyTorch.")
+    parser = _Parser(
+        prog="surnn",
+        description="Selective-update RNNs for PyTorch.",
+        formatter_class=_CommandList,
+    )
     parser.add_argument("--version", action="version", version=f"surnn {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, path in COMMANDS.items():
@@ -78,6 +82,14 @@ def build_parser() -> argparse.ArgumentParser:
         command.set_defaults(call=module.run, options=options, own=getattr(module, "FLAGS", ()))
         command.set_defaults(refused=getattr(module, "REFUSED", {}))
     return parser
+
+
+class _CommandList(argparse.HelpFormatter):
+    """Leaves room for the longest command: argparse forgets that commands are indented."""
+
+    def format_help(self) -> str:
+        self._action_max_length += self._indent_increment
+        return super().format_help()
 
 
 class _Parser(argparse.ArgumentParser):

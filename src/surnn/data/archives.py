@@ -25,6 +25,8 @@ _DAMAGE = (
 )
 
 
+PADDING = "pad sequences of different lengths with NaN to one array [N, T, F]"
+"""The way out for arrays of arrays."""
 MAX_UNPACKED = 4 << 30
 """Most bytes of one unpacked file. The largest that is needed has 100 MB; an archive of some
 kilobytes can claim, and unpack to, anything."""
@@ -127,5 +129,10 @@ def _check_arrays(content: bytes, path: Path) -> None:
                 version = npy.read_magic(file)  # type: ignore[arg-type]
                 read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
                 shape, _, dtype = read[version](file)  # type: ignore[arg-type]
+            if dtype.hasobject:
+                raise DataError(
+                    f"{path} cannot be read: the array {info.filename.removesuffix('.npy')!r} "
+                    f"holds Python objects, not numbers; {PADDING}"
+                )
             if math.prod(shape) * dtype.itemsize > info.file_size:
                 raise ValueError(f"{info.filename} holds fewer numbers than it claims")

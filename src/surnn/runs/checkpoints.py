@@ -192,7 +192,9 @@ def damage_of(checkpoint: Path) -> str | None:
         return "has no readable manifest"
     for name, expected in sums.items():
         if name in (".", "..") or "/" in name or "\\" in name:
-            return f"is damaged: its manifest names {printable(name)!r}, which is no file of it"
+            return (
+                f"is damaged: its manifest names {printable(name)!r}, which is not one of its files"
+            )
         try:
             matches = checksum(checkpoint / name) == expected
         except OSError as error:

@@ -11,8 +11,8 @@ def compile_pattern(pattern: str) -> re.Pattern[bytes]:
         return re.compile(pattern.encode())
     except re.error as error:
         raise ValueError(
-            f"documents is {pattern!r}, which is no regular expression: {error}; expected one that "
-            r"matches where a document starts, such as '\n = [^=]' for WikiText"
+            f"documents is {pattern!r}, which is not a regular expression: {error}; expected one "
+            r"that matches where a document starts, such as '\n = [^=]' for WikiText"
         ) from error
 
 

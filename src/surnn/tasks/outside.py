@@ -44,7 +44,7 @@ def load_outside(spec: str) -> type:
     """The class of FILE.py:CLASS or module:CLASS, which the user named. It is imported."""
     place, _, name = spec.rpartition(":")
     if not place or not name:
-        raise ConfigError(f"{spec!r} is no task; expected FILE.py:CLASS or package.module:CLASS")
+        raise ConfigError(f"{spec!r} is not a task; expected FILE.py:CLASS or package.module:CLASS")
     module = _import_file(Path(place).expanduser()) if _is_file(place) else _import_module(place)
     kind = getattr(module, name, None)
     if kind is None:
@@ -58,7 +58,7 @@ def load_outside(spec: str) -> type:
 def check_task(kind: Any, spec: str) -> None:
     """Raise unless ``kind`` is a whole task."""
     if not isinstance(kind, type) or not issubclass(kind, Task):
-        raise ConfigError(f"{spec} is no task; derive the class from surnn.tasks.Task")
+        raise ConfigError(f"{spec} is not a task; derive the class from surnn.tasks.Task")
     if not is_dataclass(kind):
         raise ConfigError(f"{spec} must be a dataclass: decorate it with @dataclass(frozen=True)")
     if open_methods := sorted(getattr(kind, "__abstractmethods__", ())):

@@ -105,12 +105,14 @@ def fill_missing(series: Series, train: Spans, how: Missing) -> Series:
         return series
     values = np.array(series.values)
     if np.isinf(values).any():
-        raise ValueError(f"{_place(series, np.isinf(values))} is infinite; remove that value")
+        raise ValueError(
+            f"{_place(series, np.isinf(values), 'is infinite')}; remove or correct that value"
+        )
     missing = np.isnan(values)
     if how == "error":
         raise ValueError(
-            f"{_place(series, missing)} is missing, and so are {missing.sum():,} values in all; "
-            "fill them: --task.missing previous (the value before) or mean (of the training part)"
+            f"{_place(series, missing, 'is missing')} ({missing.sum():,} missing in all); fill "
+            "gaps with --task.missing previous (the value before) or mean (of the training part)"
         )
     if how == "previous":
         last = np.where(missing, -1, np.arange(len(values))[:, None])
@@ -127,10 +129,10 @@ def _all(series: Series) -> Spans:
     return Spans(series.starts, series.lengths, np.arange(len(series.lengths)))
 
 
-def _place(series: Series, bad: np.ndarray) -> str:
+def _place(series: Series, bad: np.ndarray, what: str) -> str:
     step, feature = np.argwhere(bad)[0]
     row = int(np.searchsorted(series.starts, step, side="right")) - 1
     return (
-        f"feature {series.channels[feature]!r} of {series.names[row]} at time step "
-        f"{step - series.starts[row]}"
+        f"feature {series.channels[feature]!r} {what} at index {step - series.starts[row]} of "
+        f"{series.names[row]}"
     )

@@ -5,6 +5,7 @@ from typing import Literal
 import numpy as np
 
 from surnn.data.series import Series
+from surnn.data.series.base import as_texts
 
 Goal = Literal["auto", "classify", "classify_steps", "regress", "regress_steps", "forecast"]
 IGNORED = -100
@@ -33,12 +34,7 @@ def has_classes(target: np.ndarray) -> bool:
 
 def class_texts(target: np.ndarray) -> np.ndarray:
     """Targets [R, 1] as texts [R]: whole numbers without a point, missing ones empty."""
-    column = target[:, 0]
-    if column.dtype.kind != "f":
-        return np.char.strip(column)
-    values, inverse = np.unique(column, return_inverse=True)
-    texts = ["" if np.isnan(v) else str(int(v)) if v == int(v) else str(v) for v in values]
-    return np.array(texts)[inverse.reshape(-1)]
+    return as_texts(target[:, 0])
 
 
 def class_names(texts: np.ndarray) -> tuple[str, ...]:

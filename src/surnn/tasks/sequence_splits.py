@@ -64,7 +64,7 @@ def split_series(
         parts = _in_time(series, free, shares)
     else:
         grouped = series.groups is not None
-        rows = _distribute(free, units, shares, seed, None if grouped else strata)
+        rows = _distribute(free, units, shares, seed, None if grouped else strata, grouped)
         parts = [_whole(series, each) for each in rows]
     parts = [
         parts[0],
@@ -105,6 +105,7 @@ def _distribute(
     shares: tuple[float, float, float],
     seed: int,
     strata: np.ndarray | None,
+    grouped: bool,
 ) -> list[np.ndarray]:
     """Rows of each part: units in a random order, within each stratum."""
     members: dict[str, list[int]] = {}
@@ -116,10 +117,12 @@ def _distribute(
         by_stratum.setdefault(stratum, []).append(together)
     needed = sum(share > 0 for share in shares)
     if len(members) < needed:
+        few = f"{len(members)} sequences or groups are too few for {needed} parts"
+        if len(members) < len(rows) and not grouped:
+            few = f"only {len(members)} of {len(rows)} sequences differ, too few for {needed} parts"
         raise ValueError(
-            f"{len(members)} sequences or groups cannot be distributed to {needed} parts: bring "
-            "more, name other files with --task.valid-path and --task.test-path, or use "
-            "--task.shares 0.5 0.5 0"
+            f"{few}: bring more, name other files with --task.valid-path and --task.test-path, or "
+            "use --task.shares 0.5 0.5 0"
         )
     random, parts = np.random.default_rng(seed), ([], [], [])
     for stratum in by_stratum.values():

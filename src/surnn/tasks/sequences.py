@@ -26,6 +26,10 @@ ON_RECORD = "sequences.json"
 """File in a run's folder: checksums of the data, sizes of the parts, and the scale of inputs."""
 LONGEST = 1024
 """Window of streams with targets at each time step, if none is given."""
+_EMPTY = (
+    "the {0} part has no sequences; give it a share with --task.shares, or a file with "
+    "--task.{0}-path"
+)
 Metric = Literal["auto", "accuracy", "balanced accuracy", "F1", "R2"]
 
 
@@ -185,9 +189,10 @@ class Sequences(SequenceScores, Task):  # type: ignore[misc]  # kinds depend on 
             assert series.target is not None
             task = task._copy(classes=class_names(class_texts(series.target)))
             if len(task.classes) < 2:
+                only = f"are {task.classes[0]!r}" if task.classes else "are missing"
                 raise ValueError(
-                    f"all targets are {task.classes}; expected at least two classes: check "
-                    "--task.target, or use --task.goal forecast"
+                    f"all targets {only}; expected at least two classes: check --task.target, or "
+                    "use --task.goal forecast"
                 )
         if not task.is_classification:
             names = task.outputs or _output_names(task, series)
@@ -199,7 +204,21 @@ class Sequences(SequenceScores, Task):  # type: ignore[misc]  # kinds depend on 
             task = task._copy(window=LONGEST)
         task = task._copy(length=1)
         stored = task._encode(series, given)
+        task._check_parts(stored)
         return task._with_statistics(stored)
+
+    def _check_parts(self, data: SequenceData) -> None:
+        """Training needs sequences to learn from, and others to validate on."""
+        for split in ("train", "valid"):
+            if len(data.windows[split].starts):
+                continue
+            if data.ahead and not any(len(part.starts) for part in data.windows.values()):
+                raise ValueError(
+                    f"a forecast {data.ahead} time steps ahead needs sequences of at least "
+                    f"{data.ahead + 2}; the longest has {data.series.lengths.max(initial=0)}: "
+                    "use a smaller --task.ahead"
+                )
+            raise ValueError(_EMPTY.format(split))
 
     def _with_statistics(self, data: SequenceData) -> "Sequences":
         """The task with everything that depends on the training part."""
@@ -343,10 +362,7 @@ class Sequences(SequenceScores, Task):  # type: ignore[misc]  # kinds depend on 
         data: SequenceData = get_data(self)
         count = self.size(split)
         if count == 0:
-            raise ValueError(
-                f"the {split} part has no sequences; give it a share with --task.shares, or a file "
-                f"with --task.{split}-path"
-            )
+            raise ValueError(_EMPTY.format(split))
         rows = row_numbers(split, count, number, size, seed)
         batch = data.batch(split, rows, device, self.steps if self.one_length else None)
         return self.with_kinds(batch)

@@ -158,7 +158,7 @@ def restore_model(
         for name, value in values.items():
             shaped = isinstance(value, Tensor) and value.shape in ((), parameter.shape)
             if not shaped and name != "step":
-                raise ValueError(f"{name} of the optimizer's state is no tensor of its parameter")
+                raise ValueError(f"{name} of the optimizer's state does not fit its parameter")
     for group, group_options in zip(optimizer.param_groups, own, strict=True):
         group.update(group_options)
 

@@ -62,5 +62,5 @@ def parse_minutes(text: str) -> float:
     """The minutes in '10min', '90s' or '2h'."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)", text)
     if match is None or not float(match[1]):
-        raise ConfigError(f"{text!r} is no time; write for example 90s, 10min or 2h")
+        raise ConfigError(f"{text!r} is not a time; write for example 90s, 10min or 2h")
     return float(match[1]) * {"s": 1 / 60, "min": 1, "h": 60}[match[2]]

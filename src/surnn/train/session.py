@@ -236,8 +236,8 @@ def training_notes(trainer: Trainer) -> Iterator[str]:
     if model.heads is None and dense:
         units = ", ".join(map(str, sorted(dense)))
         yield (
-            f"a state of {units} units is one dense head, as it is no multiple of {HEAD_SIZE}: "
-            "choose a --model.width that makes it one, or --model.heads"
+            f"a state of {units} units is one dense head, because it is not a multiple of "
+            f"{HEAD_SIZE}: choose a --model.width that makes it one, or --model.heads"
         )
     if train.steps < train.warmup:
         yield (

@@ -13,6 +13,7 @@ from .subjects import Subject, one_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
 
 SEQUENCES = 10
@@ -41,9 +42,19 @@ def trajectories(subjects: Sequence[Subject], _example: int) -> "Figure":
     marks = {mark.get_label(): mark for axes in panels for mark in axes.collections}
     known = [label for label in MARKS if label in marks]
     figure.legend([marks[label] for label in known], known, loc="outside lower center", ncols=3)
-    colours = ScalarMappable(cmap="viridis")
+    colours = ScalarMappable(cmap=time_colours())
     figure.colorbar(colours, ax=panels, label="time, share of the sequence", pad=0.02)
     return figure
+
+
+def time_colours() -> "ListedColormap":
+    """Viridis without the end that is too close to the colour of the page."""
+    from matplotlib import colormaps  # noqa: PLC0415 (optional)
+    from matplotlib.colors import ListedColormap, to_rgb  # noqa: PLC0415
+
+    dark_page = sum(to_rgb(theme_colour("paper"))) < 1.5
+    low, high = (0.3, 1.0) if dark_page else (0.0, 0.9)
+    return ListedColormap(colormaps["viridis"](torch.linspace(low, high, 256).numpy()))
 
 
 def _curves(axes: "Axes", points: Tensor, signal: int | None) -> None:
@@ -52,7 +63,7 @@ def _curves(axes: "Axes", points: Tensor, signal: int | None) -> None:
     steps = points.shape[1]
     for curve in points:
         pieces = torch.stack((curve[:-1], curve[1:]), 1).numpy()
-        lines = LineCollection(pieces, cmap="viridis", linewidths=0.8, alpha=0.8)  # type: ignore[arg-type]
+        lines = LineCollection(pieces, cmap=time_colours(), linewidths=0.8, alpha=0.8)  # type: ignore[arg-type]
         lines.set_array(torch.linspace(0, 1, steps - 1).numpy())
         axes.add_collection(lines)
     places = {"first step": 0, "signal": signal, "last step": steps - 1}

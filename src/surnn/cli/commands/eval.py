@@ -22,10 +22,22 @@ FLAGS = ("--task.",)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``surnn eval``."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
-    parser.add_argument("--split", choices=("valid", "test"), default="valid")
-    parser.add_argument("--checkpoint", choices=("best", "last", "previous"), default="best")
+    parser.add_argument(
+        "--split", choices=("valid", "test"), default="valid", help="which part (default: valid)"
+    )
+    parser.add_argument(
+        "--checkpoint",
+        choices=("best", "last", "previous"),
+        default="best",
+        help="which weights (default: best)",
+    )
     parser.add_argument("--batch", type=int, help="sequences at a time (default: as in validation)")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda", "mps"),
+        default="auto",
+        help="auto: a GPU if there is one (default)",
+    )
     parser.add_argument("--data", type=Path, help="folder with data sets")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(flags=[])

@@ -83,7 +83,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weights", choices=("float32", "int8"), default="float32", help="for engine, c and web"
     )
-    parser.add_argument("--checkpoint", choices=("best", "last", "previous"), default="best")
+    parser.add_argument(
+        "--checkpoint",
+        choices=("best", "last", "previous"),
+        default="best",
+        help="which weights (default: best)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:

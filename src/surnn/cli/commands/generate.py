@@ -38,9 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prompts.add_argument("--prompt", default="", help="text to continue (default: a new text)")
     prompts.add_argument("--prompt-file", metavar="FILE", help="file with the prompt; - is stdin")
     parser.add_argument("--tokens", type=int, default=300, help="how many tokens (default: 300)")
-    parser.add_argument("--temperature", type=float, default=0.8, help="0 is the most likely (0.8)")
-    parser.add_argument("--top-k", type=int, help="sample from the K most likely")
-    parser.add_argument("--top-p", type=float, help="sample from the most likely, up to this sum")
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        default=0.8,
+        help="0 always takes the most likely token (default: 0.8)",
+    )
+    parser.add_argument("--top-k", type=int, help="sample from the K most likely tokens only")
+    parser.add_argument(
+        "--top-p",
+        type=float,
+        help="sample from the most likely tokens whose probabilities add up to this",
+    )
     parser.add_argument("--stop", metavar="TEXT", help="end before this text")
     parser.add_argument("--seed", type=int, default=0, help="seed of the samples (default: 0)")
     parser.add_argument("--samples", type=int, default=1, help="how many texts (default: 1)")
@@ -48,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint", choices=("best", "last", "previous"), help="for a run (default: best)"
     )
     devices = ("auto", "cpu", "cuda", "mps")
-    parser.add_argument("--device", choices=devices, help="of a run (default: cpu)")
+    parser.add_argument("--device", choices=devices, help="where a run computes (default: cpu)")
     parser.add_argument(
         "--tokenizer",
         type=Path,
@@ -235,7 +244,7 @@ def _load_run(path: Path, arguments: argparse.Namespace) -> "tuple[SequenceModel
     trained = load(path, arguments.checkpoint or "best", pick_device(arguments.device or "cpu"))
     if not isinstance(trained.task, Language):
         raise CommandError(
-            f"{path} was trained on {trained.task.name}, which is no text; train a language model "
+            f"{path} was trained on {trained.task.name}, which is not text; train a language model "
             "with surnn train enwik8, wikitext103 or text_file"
         )
     return trained.model, trained.task.vocabulary_size
@@ -252,7 +261,7 @@ def _load_engine(path: Path, arguments: argparse.Namespace) -> "tuple[Engine, in
             "engine wrote"
         ) from error
     if not engine.takes_tokens or engine.input_size != engine.output_size:
-        raise CommandError(f"{path} does not predict the next token: it is no language model")
+        raise CommandError(f"{path} does not predict the next token: it is not a language model")
     if arguments.tokenizer is not None and engine.output_size == 256:
         raise CommandError(f"the tokens of {path} are bytes and need no --tokenizer; leave it out")
     return engine, engine.output_size

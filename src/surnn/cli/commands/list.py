@@ -35,7 +35,7 @@ MODELS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``surnn list``."""
-    parser.add_argument("what", nargs="?", help=f"{', '.join(TABLES)}; default: the names of all")
+    parser.add_argument("what", nargs="?", help=f"{', '.join(TABLES)}; default: all names")
     parser.add_argument("part", nargs="?", default="", help="only names that contain this")
 
 

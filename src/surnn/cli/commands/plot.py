@@ -33,7 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="png, svg or pdf (default: NAME.png)"
     )
-    parser.add_argument("--checkpoint", choices=("best", "last", "previous"), default="best")
+    parser.add_argument(
+        "--checkpoint",
+        choices=("best", "last", "previous"),
+        default="best",
+        help="which weights (default: best)",
+    )
     parser.add_argument(
         "--example", type=int, default=0, metavar="N", help="which sequence is shown (default: 0)"
     )

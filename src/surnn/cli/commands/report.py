@@ -20,8 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="the page (default: report.html in the first run)"
     )
-    parser.add_argument("--data", type=Path, help="folder with data sets")
-    parser.add_argument("--no-gates", action="store_true", help="do not run the model")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        help="folder with data sets, or with your own data, parts of which the page then shows",
+    )
+    parser.add_argument(
+        "--no-gates", action="store_true", help="leave out the gates, which need the model"
+    )
     parser.add_argument("--open", action="store_true", help="show it in the browser")
 
 

@@ -113,7 +113,7 @@ def seeds_of(text: str, flags: list[str]) -> list[int]:
     from surnn.train.flags import value_of  # noqa: PLC0415 (torch)
 
     if re.fullmatch(r"\d+(,\d+)*", text) is None or len(set(text.split(","))) < text.count(",") + 1:
-        raise CommandError(f"--seeds {text!r} is no list of seeds; write for example 0,1,2")
+        raise CommandError(f"--seeds {text!r} is not a list of seeds; write for example 0,1,2")
     if value_of(flags, "--train.seed") is not None:
         raise CommandError("--seeds and --train.seed both choose seeds: leave one out")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:

@@ -23,7 +23,12 @@ REFUSED = dict.fromkeys(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``surnn resume``."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
-    parser.add_argument("--checkpoint", choices=("last", "previous"), default="last")
+    parser.add_argument(
+        "--checkpoint",
+        choices=("last", "previous"),
+        default="last",
+        help="where to continue (default: last)",
+    )
     parser.add_argument("--data", type=Path, help="folder with data sets")
     parser.set_defaults(flags=[])
 

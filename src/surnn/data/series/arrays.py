@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from surnn.data import DataError
-from surnn.data.archives import npz
+from surnn.data.archives import PADDING, npz
 
 from .base import Columns, Series
 
@@ -97,8 +97,13 @@ def load_array(path: Path) -> np.ndarray:
     """An array of a .npy file, memory-mapped."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise DataError(f"there is no file {path}") from error
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} cannot be read as a .npy array of numbers: {error}") from error
+        raise DataError(
+            f"{path} cannot be read as a .npy array of numbers: {error}. Arrays of Python objects "
+            f"are not read: {PADDING}"
+        ) from error
 
 
 def _array(

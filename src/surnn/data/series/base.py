@@ -108,6 +108,15 @@ def text_array(texts: Sequence[str]) -> np.ndarray:
     return np.array(texts, dtype=str)
 
 
+def as_texts(column: np.ndarray) -> np.ndarray:
+    """A column [R] as texts: whole numbers without a point, missing ones empty."""
+    if column.dtype.kind != "f":
+        return np.char.strip(column.astype(str))
+    values, inverse = np.unique(column, return_inverse=True)
+    texts = ["" if np.isnan(v) else str(int(v)) if v == np.trunc(v) and np.isfinite(v) else str(v) for v in values]
+    return np.array(texts)[inverse.reshape(-1)]
+
+
 def as_numbers_or_texts(column: np.ndarray) -> np.ndarray:
     """A column of texts as float64 if all are numbers (or missing), else as texts."""
     if column.dtype.kind not in "US":

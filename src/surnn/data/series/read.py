@@ -88,7 +88,10 @@ def fingerprint(path: Path, columns: Columns) -> dict[str, int | str]:
     """The number of files, their bytes and the checksum of their names and contents."""
     files, digest, size = list_files(path, columns), hashlib.sha256(), 0
     if columns.labels:
-        files.append((path if path.is_dir() else path.parent) / columns.labels)
+        labels = (path if path.is_dir() else path.parent) / columns.labels
+        if not labels.is_file():
+            raise DataError(f"there is no file {labels}, which --task.labels names")
+        files.append(labels)
     for file in files:
         with file.open("rb") as content:
             inner = hashlib.file_digest(content, "sha256").digest()

@@ -15,7 +15,15 @@ import numpy as np
 from surnn.data import DataError, archives
 from surnn.errors import MissingExtra, suggestion
 
-from .base import LARGEST_TEXTS, Columns, Series, as_numbers, as_numbers_or_texts, text_array
+from .base import (
+    LARGEST_TEXTS,
+    Columns,
+    Series,
+    as_numbers,
+    as_numbers_or_texts,
+    as_texts,
+    text_array,
+)
 
 TEXT_TYPES = ("string", "large_string", "binary", "large_binary")
 CHUNK = 100_000
@@ -73,7 +81,7 @@ def read_delimited(path: Path, columns: Columns) -> Table:
                     [_convert(c, name in kept, name == time) for name, c in columns_of_block]
                 )
     if not parts:
-        raise DataError(f"{path} has no rows below its header")
+        raise DataError(f"{path} has no rows below its header" if header else f"{path} is empty")
     table = {n: _join(column) for n, *column in zip(header, *parts, strict=True) if n}
     target = with_usual_names(columns, header).target
     return table | {n: as_numbers_or_texts(table[n]) for n in target if n in table}
@@ -224,11 +232,14 @@ def _feature_names(table: Table, columns: Columns, path: Path) -> tuple[str, ...
             bad = table[texts[0]]
             example = next(v for v in bad if not _is_number(v))
             raise DataError(
-                f"{path}: the column {texts[0]!r} of --task.features is no number everywhere, for "
-                f"example {example[:40]!r}; leave it out, or replace its texts by numbers"
+                f"{path}: the column {texts[0]!r} of --task.features has values that are not "
+                f"numbers, such as {example[:40]!r}; leave it out, or replace its texts by numbers"
             )
         return names
     other = {columns.id, columns.time, columns.group, *columns.target}
+    for name in table:
+        if name not in other:
+            _check_no_typing_error(name, table[name], path)
     names = tuple(n for n, c in table.items() if n not in other and c.dtype.kind != "U")
     if not names:
         raise DataError(
@@ -236,6 +247,20 @@ def _feature_names(table: Table, columns: Columns, path: Path) -> tuple[str, ...
             f"inputs with --task.features; its columns are {', '.join(table)}"
         )
     return names
+
+
+def _check_no_typing_error(name: str, column: np.ndarray, path: Path) -> None:
+    """Columns of texts are no inputs; one that is mostly numbers was meant to be one."""
+    if column.dtype.kind != "U":
+        return
+    texts, counts = np.unique(column, return_counts=True)
+    bad = np.array([not _is_number(text) for text in texts.tolist()])
+    if 2 * counts[bad].sum() < counts.sum():
+        row = int(np.flatnonzero(np.isin(column, texts[bad]))[0])
+        raise DataError(
+            f"{path}: the column {name!r} has numbers, but {column[row][:40]!r} in row {row + 1}; "
+            "correct it (an empty cell is a missing value), or choose inputs with --task.features"
+        )
 
 
 def _is_number(text: str) -> bool:
@@ -253,7 +278,7 @@ def from_long(table: Table, columns: Columns, path: Path) -> Series:
     """One row per time step; rows with the same id are a sequence, in the order of time."""
     channels = _feature_names(table, columns, path)
     rows = len(next(iter(table.values())))
-    ids = table[columns.id].astype(str) if columns.id else np.full(rows, path.stem)
+    ids = as_texts(table[columns.id]) if columns.id else np.full(rows, path.stem)
     if missing := np.flatnonzero(np.isin(ids, ("", "nan"))).tolist() if columns.id else []:
         raise DataError(f"{path}: row {missing[0] + 1} has no {columns.id!r} (--task.id)")
     names, first, codes = np.unique(ids, return_index=True, return_inverse=True)
@@ -280,7 +305,7 @@ def from_long(table: Table, columns: Columns, path: Path) -> Series:
         target = target if per_step else target[starts]
     groups = None
     if columns.group:
-        column_of_groups = column(columns.group).astype(str)
+        column_of_groups = as_texts(column(columns.group))
         if not _constant_within(column_of_groups[:, None], starts):
             raise DataError(
                 f"{path}: the column {columns.group!r} of --task.group changes within a sequence; "
@@ -289,7 +314,7 @@ def from_long(table: Table, columns: Columns, path: Path) -> Series:
         groups = column_of_groups[starts]
     return Series(
         values, lengths.astype(np.int64), channels, target, per_step, columns.target, groups,
-        [f"{path.name}: {name}" for name in names[np.argsort(first)]],
+        [f"sequence {name} in {path.name}" for name in names[np.argsort(first)]],
     )  # fmt: skip
 
 
@@ -351,6 +376,6 @@ def from_wide(table: Table, columns: Columns, path: Path) -> Series:
         ("value",),
         _stack_targets([table[name] for name in columns.target]),
         target_names=columns.target,
-        groups=table[columns.group].astype(str) if columns.group else None,
-        names=[f"{path.name}: row {number + 1}" for number in range(len(values))],
+        groups=as_texts(table[columns.group]) if columns.group else None,
+        names=[f"row {number + 1} of {path.name}" for number in range(len(values))],
     )

@@ -36,7 +36,7 @@ def _sequence(text: str, labelled: bool, name: str) -> Part:
     try:
         columns = [as_numbers(text_array(each.split(","))) for each in dimensions]
     except ValueError as error:
-        raise DataError(f"{name} is no line of a .ts file: {error}") from error
+        raise DataError(f"{name} is not a line of a .ts file: {error}") from error
     if len({len(column) for column in columns}) != 1:
         raise DataError(f"{name} has dimensions of different lengths, which are not supported")
     return Part(np.stack(columns, 1), name, label)

@@ -23,7 +23,11 @@ def read_wave(path: Path) -> tuple[np.ndarray, int]:
             channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
             raw = file.readframes(file.getnframes())
     except (wave.Error, EOFError, OSError) as error:
-        raise DataError(f"{path} cannot be read as a PCM WAV file: {error}") from error
+        reason = str(error) or "it ends early"
+        raise DataError(
+            f"{path} cannot be read as a PCM WAV file: {reason}. Convert it, for example with "
+            "ffmpeg -i IN OUT.wav"
+        ) from error
     if width > 4 or not 0 < rate <= MAX_RATE:
         raise DataError(
             f"{path} claims {8 * width} bits and {rate} samples a second; expected 8, 16, 24 or 32 "

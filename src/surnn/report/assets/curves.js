@@ -165,16 +165,16 @@ function curvesSection(runs) {
   smooth();
   const tools = el("div", { class: "toolbar" },
     chooser("x-axis", ["steps", "time"], axis),
-    el("label", { class: "choice" }, "Smoothing of training ", slider, " ", shown),
-    el("button", { type: "button", class: "small", onclick: () => view.change({ range: null }) }, "Whole range"));
+    el("label", { class: "choice" }, "Smooth training curves ", slider, " ", shown),
+    el("button", { type: "button", class: "small", onclick: () => view.change({ range: null }) }, "Reset zoom"));
   const thinned = long.length
-    ? el("p", { class: "hint", id: "thinned" }, `Long curves show fewer points than were logged (up to ${
-      formatNumber(Math.max(...long.map((curve) => curve.logged)))}): the lowest and the highest of `
-      + "each stretch, so that no peak is lost and every point shown was logged. Smoothing uses the means of the stretches.")
+    ? el("p", { class: "hint", id: "thinned" }, `The longest curve has ${formatNumber(Math.max(...long.map((curve) => curve.logged)))} logged points. Long curves are `
+      + "divided into segments and show the lowest and the highest point of each, so no peak is lost. Smoothing uses the "
+      + "mean of each segment.")
     : null;
   const section = el("section", { id: "curves" }, el("h2", {}, "Learning curves"), tools,
-    el("p", { class: "hint screen-only" }, "Point at a curve to see its values; drag to zoom all charts, double-click to see "
-      + "the whole range. Keyboard: arrows, + and \u2212, Escape."), thinned, grid);
+    el("p", { class: "hint screen-only" }, "Point at a curve to see its values. Drag to zoom all charts; double-click to reset. "
+      + "Keyboard: arrows, + and \u2212, Escape."), thinned, grid);
   section.start = () => {
     for (const name of chartNames(runs)) panels.push(new CurvePanel(grid, runs, name, view));
     if (!panels.length) grid.append(el("p", { class: "note" }, "Nothing has been logged yet."));

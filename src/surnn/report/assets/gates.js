@@ -3,10 +3,10 @@
 const INK = [58, 134, 200];  // readable on white and on black
 const PRINT_COLOUR = "#444";  // lines and labels
 const BINARY = {
-  over: "Share of open gates", each: "Each gate, filled where it is open", rates: "Rate of each gate", format: percent,
+  over: "Share of open gates", each: "Each gate: filled where it is open", rates: "Rate of each gate", format: percent,
 };
 const SOFT = {
-  over: "How far gates are open, on average", each: "Each gate, darker where it is further open",
+  over: "How far gates are open, on average", each: "Each gate: darker where it is more open",
   rates: "How far each gate is open, on average", format: formatNumber,
 };
 
@@ -173,7 +173,7 @@ class GateSection {
     this.section = el("section", { id: "gates" }, el("h2", {}, "Gates"));
     for (const run of runs.filter((each) => each.gates?.missing)) {
       const who = runs.length > 1 ? `${run.name}: ` : "";
-      this.section.append(el("p", { class: "note" }, `${who}No gate pictures: ${run.gates.missing}`));
+      this.section.append(el("p", { class: "note" }, `${who}Gates are not shown: ${run.gates.missing}`));
     }
     Object.assign(this, { run: 0, layer: 0, sequence: 0 });
     this.section.start = () => this.runs.length && this.start();
@@ -192,7 +192,7 @@ class GateSection {
       el("figure", { class: "panel wide", id: "raster" },
         el("figcaption", {}, el("h3", {}, "Gates over time"), el("div", { class: "choices" },
           copyButton("open gates over time", () => this.overTime()),
-          el("button", { type: "button", class: "small", onclick: () => this.view.change({ range: null }) }, "Whole range"))),
+          el("button", { type: "button", class: "small", onclick: () => this.view.change({ range: null }) }, "Reset zoom"))),
         this.overTitle = el("div", { class: "hint" }), over,
         this.rasterTitle = el("div", { class: "hint" }), raster, this.inputTitle = el("div", { class: "hint" }), input,
         this.status),
@@ -296,9 +296,9 @@ class GateSection {
   describe(run, layer) {
     const { gates } = run;
     const what = gates.sees_input
-      ? `These gates depend on the input: each sequence has its own updates. Rates and intervals are over ${gates.sequences} sequences of the validation set.`
+      ? `These gates depend on the input: each sequence has its own updates. Rates and intervals are computed from ${gates.sequences} sequences of the validation set.`
       : "These gates depend on time alone: every sequence has the same updates.";
-    const soft = layer.soft ? " They are soft: each applies a share of the update." : "";
+    const soft = layer.soft ? " They are soft: a gate applies a fraction of the update." : "";
     this.about.textContent = `${what}${soft} Weights from step ${formatNumber(gates.checkpoint_step)}.`;
     const never = layer.rates.filter((rate) => rate === 0).length;
     const always = layer.rates.filter((rate) => rate === 1).length;

@@ -45,7 +45,7 @@ function isSoft(run) {
 function paperWords(run) {
   const paper = run.metric?.paper;
   if (!paper) return ["\u2013", ""];
-  const other = paper.differences.length ? `; training differs in ${paper.differences.join(", ")}` : "";
+  const other = paper.differences.length ? `; other training options: ${paper.differences.join(", ")}` : "";
   return [formatNumber(paper.value), `${paper.paper_name}, ${paper.paper_table}; recipe ${paper.recipe}${other}`];
 }
 
@@ -151,7 +151,7 @@ function configSection(runs) {
     .map((name) => [{ text: name, mark: differs(runs, name) ? "code differs" : "code" },
       ...runs.map((run) => ({
         text: plain(run.config[name]), mark: changed(run, name) ? "code changed" : "code",
-        title: changed(run, name) ? "not the default" : null,
+        title: changed(run, name) ? "differs from the default" : null,
       })),
       { text: plain(runs.find((run) => run.defaults && name in run.defaults)?.defaults[name]), mark: "code soft" }]);
   const draw = (all) => place.replaceChildren(
@@ -164,7 +164,7 @@ function configSection(runs) {
         runs.find((run) => run.defaults)?.defaults[name]])])),
     ...runs.map((run) => copyButton(`configuration of ${run.name}`, () => JSON.stringify(run.config, null, 2),
       several ? `Copy JSON of ${run.name}` : "Copy JSON"))),
-  el("p", { class: "hint" }, el("b", { class: "changed" }, "Bold"), " values are not the default",
+  el("p", { class: "hint" }, el("b", { class: "changed" }, "Bold"), " values differ from the default",
     several ? "; marked options (\u2260) differ between runs." : "."), place);
 }
 
