@@ -47,8 +47,11 @@ NAMES: dict[ModelKind, str] = {
 CLIP_RATE, STREAM_RATE = 0.3, 0.04
 """Target update rates. A clip is half word; of a training stream an eighth is, of a test stream a
 twentieth."""
+HORIZON = 500
+"""Frames that gates with a memory are designed for, those of a training stream: for clips too, so
+that streams can start from the weights of clips."""
 GATES: dict[str, Callable[[float], GateConfig]] = {
-    "ssm": lambda rate: SSMGateConfig(rate=0.3, target_rate=rate, source="input"),
+    "ssm": lambda rate: SSMGateConfig(rate=0.3, target_rate=rate, source="input", horizon=HORIZON),
     "input": lambda rate: InputGateConfig(rate=0.3, target_rate=rate, source="input"),
 }
 
