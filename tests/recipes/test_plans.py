@@ -12,6 +12,7 @@ from surnn.runs.config_json import config_to_dict
 from surnn.runs.folder import RunFolder
 from surnn.train.flags import override
 from surnn.train.recipe_options import configure
+from surnn.train.session import start_run
 from surnn_recipes import RECIPES
 from surnn_recipes import run_plan as plans
 from surnn_recipes.plan import PLANS, PlanError, Run, plan_file, read_plan
@@ -195,3 +196,23 @@ def test_a_packed_run_continues_elsewhere(tmp_path, monkeypatch):
     plans.run_plan([run], Path("elsewhere"), [], 1, float("inf"))
     assert run.outcome == "done"
     assert RunFolder.open(Path("elsewhere/copying-100-seed0")).test_metrics() is not None
+
+
+# ------------------------------------------------------------ the packaged plans, tiny
+
+
+@pytest.mark.parametrize("name", ["keyword-spotting", "state-tracking"])
+def test_every_row_of_a_packaged_plan_trains(name, data, tmp_path):
+    """Two steps of every different line, at full size but in batches of two, on tiny data."""
+    first: dict[tuple[str, ...], Run] = {}
+    for run in read_plan(plan_file(name).read_text()):
+        first.setdefault((run.recipe, *(word for word in run.flags if word[0] != "@")), run)
+    for run in first.values():
+        flags = [*run.flags_in(tmp_path), *plans.SMOKE.split()]
+        if run.recipe.startswith("ecg"):
+            flags += ["--task.window", "500"]  # tiny records are shorter than the recipe's window
+        if run.recipe == "state-tracking-s3-65536":
+            flags += ["--task.length", "2048"]
+        config, _ = configure(RECIPES[run.recipe], flags, on_cpu=True)
+        session = start_run(run.recipe, config, tmp_path / run.name, data)
+        assert RunFolder.open(session.path).last_step() == 2
