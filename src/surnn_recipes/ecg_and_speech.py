@@ -6,7 +6,7 @@ Rows named by a rate have gates that depend on the input, with that target updat
 from dataclasses import replace
 from functools import partial
 
-from surnn.config import ModelConfig, RunConfig
+from surnn.config import FullGateConfig, ModelConfig, RunConfig
 from surnn.tasks.ecg import EcgBeats
 from surnn.tasks.spoken_digits import SpokenDigits
 
@@ -27,6 +27,13 @@ def ecg_clock() -> RunConfig:
     config = ecg()
     train = replace(config.train, rate_penalty=0.0, anneal=None)
     return RunConfig(config.task, config.model, CLOCK, train)
+
+
+@recipe()
+def ecg_full() -> RunConfig:
+    """Gates that see the last nine samples and a memory of earlier ones; target rate 30 %."""
+    gate = FullGateConfig(rhythm=False, conv=8, hidden=32, rate=0.3, target_rate=0.3)
+    return replace(ecg(), gate=gate)
 
 
 @recipe()

@@ -7,12 +7,14 @@ The other recurrent layers have a state as large as ours, 256, in blocks of that
 therefore several times the parameters: the task tests memory.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from surnn.config import InputGateConfig, ModelConfig, RunConfig, TrainConfig
 from surnn.tasks.selective_copy import SelectiveCopy
 
-from .base import CLOCK, recipe, with_frozen_gates, with_task
+from .base import CLOCK, add, recipe, with_frozen_gates, with_task
 
 TABLE = "Table 3"
 SHORTER = with_task(body=1024)
@@ -62,6 +64,12 @@ def selective_copy_mingru() -> RunConfig:
 
 
 @recipe(shorten=SHORTER)
+def selective_copy_s4d() -> RunConfig:
+    """Diagonal state-space layers, 256 channels of 64 modes, two layers."""
+    return ours(2).with_model("s4d", width=256)
+
+
+@recipe(shorten=SHORTER)
 def selective_copy_frozen() -> RunConfig:
     """SuGRU with untrained rhythms."""
     return with_frozen_gates(ours(2))
@@ -85,3 +93,15 @@ def selective_copy_1024() -> RunConfig:
 def selective_copy_1024_input() -> RunConfig:
     """Trained on bodies of 1024; gates that depend on the input."""
     return SHORTER(selective_copy_input())
+
+
+def at_1024(make: Callable[[], RunConfig]) -> RunConfig:
+    """Another model, trained on bodies of 1024."""
+    return SHORTER(make())
+
+
+for _name, _make in {
+    "gru": selective_copy_gru, "lstm": selective_copy_lstm, "mingru": selective_copy_mingru,
+    "s4d": selective_copy_s4d,
+}.items():  # fmt: skip
+    add(f"selective-copy-1024-{_name}", partial(at_1024, _make), f"Trained on 1024: {_name}.")

@@ -17,6 +17,7 @@ from surnn.config import (
     EveryNConfig,
     FixedRandomConfig,
     FixedRhythmConfig,
+    FullGateConfig,
     GateConfig,
     InputGateConfig,
     ModelConfig,
@@ -30,6 +31,7 @@ from surnn.config import (
     TrainConfig,
     WarpedRhythmConfig,
 )
+from surnn.config.gate import Granularity
 from surnn.tasks.mnist import PermutedMnist, SpikingPermutedMnist
 
 from .base import add, epochs, recipe, with_soft_gates
@@ -154,6 +156,12 @@ def psmnist_stepwise_input() -> RunConfig:
     return replace(config, gate=gate, train=train)
 
 
+@recipe()
+def psmnist_stepwise_full() -> RunConfig:
+    """Rhythms that also see the input, now and before; hard from the start, as rhythms are."""
+    return row(FullGateConfig(mode="hard", **RHYTHM.changed()))
+
+
 CLOCKS: dict[str, tuple[str, GateConfig]] = {
     "warped": ("A rhythm on a learned clock.", WarpedRhythmConfig(**RHYTHM.changed())),
     "spline": ("B-splines.", SplineConfig(rate=0.1, granularity="unit")),
@@ -177,6 +185,27 @@ CLOCKS: dict[str, tuple[str, GateConfig]] = {
 }
 for _name, (_about, _gate) in CLOCKS.items():
     add(f"psmnist-stepwise-{_name}", partial(row, _gate), _about)
+
+
+def fixed(kind: str, rate: float, shared: bool) -> GateConfig:
+    """A schedule that is not trained: coins, sinusoids, or every n-th time step."""
+    granularity: Granularity = "layer" if shared else "unit"
+    if kind == "coin":
+        return FixedRandomConfig(rate=rate, granularity=granularity)
+    if kind == "rhythm":
+        return replace(RHYTHM, rate=rate, frozen=True, granularity=granularity)
+    return EveryNConfig(n=round(1 / rate), staggered=not shared, granularity=granularity)
+
+
+for _kind in ("coin", "rhythm", "period"):
+    for _rate in (0.02, 0.1, 0.5):
+        for _shared in (False, True):
+            add(
+                f"psmnist-fixed-{_kind}-{_rate:g}-{'shared' if _shared else 'own'}",
+                partial(row, fixed(_kind, _rate, _shared)),
+                f"Never trained: {_kind}, {_rate:.0%} of steps, "
+                f"{'one schedule for all units' if _shared else 'one for each unit'}.",
+            )
 
 
 @recipe()

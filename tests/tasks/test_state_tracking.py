@@ -103,16 +103,18 @@ def test_elements_grow_in_training_and_nowhere_else():
     assert (task.easy_batches, task.as_tested()) == (9, full)
 
 
-def test_growing_batches_may_be_short_and_many():
-    options = {"length": 60, "events": 16, "growing": 6}
-    task = StateTracking(**options, growing_length=20, growing_batch=7)
-    shapes = [tuple(get(task, number=k).x.shape) for k in range(7)]
-    size = shapes[-1][0]
-    assert shapes == [(7, 20)] * 6 + [(size, 60)]
-    assert size != 7
-    assert int((get(task, number=4).x < 6).sum(1).unique()) == 8
+def test_a_ladder_begins_with_short_sequences_of_all_elements():
+    task = StateTracking(length=60, events=16, ladder=((2, 7, 17), (3, 5, 40)))
+    batches = [get(task, number=k) for k in range(6)]
+    size = len(batches[-1].x)
+    assert [tuple(batch.x.shape) for batch in batches] == [(7, 17)] * 2 + [(5, 40)] * 3 + [
+        (size, 60)
+    ]
+    assert size not in (5, 7)
+    assert all((batch.kinds == EVENT).sum(1).eq(16).all() for batch in batches)
+    assert not (batches[0].kinds == NOISE).any()
+    assert (task.easy_batches, task.as_tested()) == (5, StateTracking(length=60, events=16))
     assert get(task, "valid").x.shape == (size, 60)
-    assert task.as_tested() == StateTracking(length=60, events=16)
 
 
 def test_density_sets_the_number_of_elements():
@@ -132,9 +134,10 @@ def test_density_sets_the_number_of_elements():
         ({"noise": 0}, "noise is 0"),
         ({"growing": -1}, "growing is -1"),
         ({"growing": 5, "events": 2}, "or growing 0"),
-        ({"growing_batch": 5}, "growing_batch .* set growing too"),
-        ({"growing": 5, "growing_batch": 0}, "growing_batch is 0"),
-        ({"growing": 5, "growing_length": 8}, "expected at least 9, room for 8 elements"),
+        ({"events": 4, "ladder": ((1, 2, 4),)}, "time steps from 5 to 8192"),
+        ({"length": 50, "ladder": ((1, 2, 51),)}, "time steps from 17 to 50"),
+        ({"ladder": ((0, 2, 20),)}, "a number of batches"),
+        ({"growing": 5, "ladder": ((1, 2, 20),)}, "leave one out"),
     ],
 )
 def test_wrong_options_are_refused(options, fragment):

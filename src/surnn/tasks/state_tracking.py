@@ -1,8 +1,9 @@
 """State tracking: the product of a few group elements that are hidden in a long stream of noise."""
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import permutations
+from itertools import accumulate, permutations
 from typing import ClassVar, Literal
 
 import torch
@@ -46,8 +47,9 @@ class StateTracking(GeneratedTask):
         noise: number of different noise tokens.
         growing: number of training batches with fewer elements: 2, then 4, 8, ... up to the full
             number, each for an equal share of these batches.
-        growing_length: time steps of sequences in these batches. None: ``length``.
-        growing_batch: number of sequences in these batches. None: as in the others.
+        ladder: shorter training batches before those of full length, with all elements: each rung
+            is a number of batches, of sequences in a batch, and of time steps. The shortest
+            sequences, ``events`` + 1 time steps, have no noise.
     """
 
     group: Group = "S3"
@@ -56,8 +58,7 @@ class StateTracking(GeneratedTask):
     density: float | None = None
     noise: int = 8
     growing: int = 0
-    growing_length: int | None = None
-    growing_batch: int | None = None
+    ladder: tuple[tuple[int, int, int], ...] = ()
 
     name: ClassVar[str] = "state_tracking"
     kinds: ClassVar[tuple[str, ...]] = ("event", "noise", "end")
@@ -87,21 +88,15 @@ class StateTracking(GeneratedTask):
                 f"{self.event_count} elements cannot grow from {FIRST_RUNG}: use more elements, or "
                 "growing 0"
             )
-
-        self._check_growing()
-
-    def _check_growing(self) -> None:
-        for name in ("growing_length", "growing_batch"):
-            value = getattr(self, name)
-            if value is not None and not self.growing:
-                raise ValueError(f"{name} is for batches with fewer elements: set growing too")
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; expected at least 1, or None")
-        if self.growing_length is not None and self.growing_length < self._rungs[-1] + 1:
-            raise ValueError(
-                f"growing_length is {self.growing_length}; expected at least "
-                f"{self._rungs[-1] + 1}, room for {self._rungs[-1]} elements and the last time step"
-            )
+        if self.ladder and self.growing:
+            raise ValueError("growing and ladder both say how training starts: leave one out")
+        for rung in self.ladder:
+            count, size, length = rung
+            if count < 1 or size < 1 or not self.event_count < length <= self.length:
+                raise ValueError(
+                    f"ladder has {rung}; expected a number of batches, of sequences, and of time "
+                    f"steps from {self.event_count + 1} to {self.length}"
+                )
 
     @property
     def event_count(self) -> int:
@@ -110,10 +105,10 @@ class StateTracking(GeneratedTask):
 
     @property
     def easy_batches(self) -> int:
-        return self.growing
+        return self.growing + sum(count for count, _, _ in self.ladder)
 
     def as_tested(self) -> "StateTracking":
-        return replace(self, growing=0, growing_length=None, growing_batch=None)
+        return replace(self, growing=0, ladder=())
 
     @property
     def input(self) -> Tokens:
@@ -145,12 +140,17 @@ class StateTracking(GeneratedTask):
         return rungs
 
     def batch(self, split: Split, number: int, size: int, seed: int, device: torch.device) -> Batch:
-        if split != "train" or number >= self.growing:
+        if split != "train" or number >= self.easy_batches:
             return super().batch(split, number, size, seed, device)
-        count = self._rungs[number * len(self._rungs) // self.growing]
-        length = self.length if self.growing_length is None else self.growing_length
-        easier = replace(self.as_tested(), length=length, events=count, density=None)
-        size = size if self.growing_batch is None else self.growing_batch
+        easier = self.as_tested()
+        if self.growing:
+            count = self._rungs[number * len(self._rungs) // self.growing]
+            easier = replace(easier, events=count, density=None)
+        else:
+            ends = accumulate(count for count, _, _ in self.ladder)
+            rung = bisect_right(tuple(ends), number)
+            _, size, length = self.ladder[rung]
+            easier = replace(easier, length=length, events=self.event_count, density=None)
         return easier.batch(split, number, size, seed, device)
 
     def draw(self, split: Split, count: int, random: torch.Generator) -> Parts:
