@@ -1,5 +1,6 @@
 """Sequences of numbers with their targets, and the options that say how to find them in files."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -113,7 +114,9 @@ def as_texts(column: np.ndarray) -> np.ndarray:
     if column.dtype.kind != "f":
         return np.char.strip(column.astype(str))
     values, inverse = np.unique(column, return_inverse=True)
-    texts = ["" if np.isnan(v) else str(int(v)) if v == np.trunc(v) and np.isfinite(v) else str(v) for v in values]
+    texts = [
+        "" if math.isnan(v) else f"{v:.0f}" if v.is_integer() else str(v) for v in values.tolist()
+    ]
     return np.array(texts)[inverse.reshape(-1)]
 
 
