@@ -4,6 +4,7 @@ Frequencies are fixed, so the sines of a range of time steps are the same in eve
 they are computed once.
 """
 
+from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -19,12 +20,16 @@ _KEPT_RANGES = 2
 _MOST_NUMBERS = 1 << 20
 
 
-class Grid(NamedTuple):
-    """What determines the frequencies of a sum of sinusoids."""
+@dataclass(frozen=True)
+class Grid:
+    """The frequencies of a sum of sinusoids."""
 
     min_period: float
     max_period: float
     count: int
+
+    def frequencies(self) -> Tensor:
+        return frequency_grid(self.min_period, self.max_period, self.count, torch.device("cpu"))
 
 
 class _Sines(NamedTuple):
@@ -52,7 +57,7 @@ def _sines(t: Tensor, grid: Grid) -> _Sines:
         if torch.equal(sines.t, t):
             return sines
     with torch.inference_mode(False), torch.no_grad():  # later callers may train with them
-        angle = t.double() * frequency_grid(*grid, t.device)
+        angle = t.double() * grid.frequencies()
         sines = _Sines(t.clone(), angle.sin(), angle.cos())
     kept[:] = [sines, *kept[: _KEPT_RANGES - 1]]
     return sines
@@ -78,7 +83,7 @@ class CpuSinusoids(torch.autograd.Function):
         amplitude, phase, bias, sin, cos = ctx.saved_tensors
         sines: _Sines = ctx.sines
         if torch.is_grad_enabled():  # for second derivatives, differentiate the plain formula
-            omega = frequency_grid(*ctx.grid, sines.t.device)
+            omega = ctx.grid.frequencies()
             a = sinusoids(sines.t.double(), omega, amplitude, phase) + bias.double()
             return None, None, *differentiable_gradients(a, (amplitude, phase, bias), grad)
         rows = grad.squeeze(1).t()
