@@ -113,6 +113,18 @@ typedef struct kernels {
 #endif
 } kernels;
 
+/* tanh of cells, see kernels_vector.inc: coefficients of x (P0 + P1 x^2 ...) / (1 + Q1 x^2 ...). */
+#define SATURATED 8.8f
+#define TANH_P0 9.999999404e-01f
+#define TANH_P1 1.338649541e-01f
+#define TANH_P2 3.502348671e-03f
+#define TANH_P3 2.073082214e-05f
+#define TANH_P4 1.354371904e-08f
+#define TANH_Q1 4.671979845e-01f
+#define TANH_Q2 2.590202540e-02f
+#define TANH_Q3 3.297141811e-04f
+#define TANH_Q4 7.849577628e-07f
+
 extern const kernels surnn_kernels_scalar;
 /* The fastest for this machine, or those that the environment variable SURNN_SIMD names. */
 const kernels *surnn_choose_kernels(void);

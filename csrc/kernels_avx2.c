@@ -104,6 +104,8 @@ ALWAYS void row8(void *sum, const int8_weights *w, const quantised_vector *x, si
 #define READS_BYTES(wide) !(wide)
 #define MULTIPLY_ADD _mm256_fmadd_pd
 #define SIGN_BITS(v) (uint32_t)_mm256_movemask_ps((__m256)(v))
+#define AT_LEAST(x, low) ((vec)_mm256_max_ps((__m256)(low), (__m256)(x)))
+#define AT_MOST(x, high) ((vec)_mm256_min_ps((__m256)(high), (__m256)(x)))
 #define WIDE 8
 #define NAME surnn_kernels_avx2
 #define LABEL "avx2"

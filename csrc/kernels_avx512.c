@@ -16,7 +16,7 @@ BEGIN_TARGET("avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")
 #define DOT(a, bytes, w) a = _mm512_dpbusd_epi32(a, bytes, w)
 #define HOLD(v) __asm__("" : "+v"(v))
 #define ALWAYS static inline __attribute__((always_inline))
-#define UNROLLED _Pragma("GCC unroll 16")
+#define UNROLLED _Pragma("GCC unroll 32")
 
 /* The constants that a version of multiply_tile is compiled for. */
 typedef struct tile_shape {
@@ -88,13 +88,16 @@ ALWAYS void multiply_tile(float *const *sum, const int8_weights *w, const quanti
 /* Several x at a time, then one after another. */
 ALWAYS void multiply_tiles(float *const *sum, const int8_weights *w, const quantised_vector *const *x,
                            const float *biases, size_t n, int count, const int vectors, const int half) {
-    const tile_shape bytes = {vectors, half, 4, 0, 1}, one_byte = {vectors, half, 1, 0, 4};
-    const tile_shape words = {vectors, half, 2, 1, 1}, one_word = {vectors, half, 1, 1, 2};
+    enum { BYTES = 4, WORDS = 2 }; /* more sums than these do not fit into registers */
+    const tile_shape bytes = {vectors, half, BYTES, 0, 1}, one_byte = {vectors, half, 1, 0, 4};
+    const tile_shape words = {vectors, half, WORDS, 1, 1}, one_word = {vectors, half, 1, 1, 1};
     if (x[0]->low) {
-        for (; count >= 2; count -= 2, sum += 2, x += 2) multiply_tile(sum, w, x, biases, n, words);
+        for (; count >= WORDS; count -= WORDS, sum += WORDS, x += WORDS)
+            multiply_tile(sum, w, x, biases, n, words);
         for (; count; count--, sum++, x++) multiply_tile(sum, w, x, biases, n, one_word);
     } else {
-        for (; count >= 4; count -= 4, sum += 4, x += 4) multiply_tile(sum, w, x, biases, n, bytes);
+        for (; count >= BYTES; count -= BYTES, sum += BYTES, x += BYTES)
+            multiply_tile(sum, w, x, biases, n, bytes);
         for (; count; count--, sum++, x++) multiply_tile(sum, w, x, biases, n, one_byte);
     }
 }
@@ -143,6 +146,9 @@ ALWAYS void row8(void *sum, const int8_weights *w, const quantised_vector *x, si
 #define READS_BYTES(wide) 1
 #define MULTIPLY_ADD _mm512_fmadd_pd
 #define SIGN_BITS(v) (uint32_t)_mm512_cmplt_epi32_mask((__m512i)(v), _mm512_setzero_si512())
+#define LARGEST(v) _mm512_reduce_max_epi32((__m512i)(v))
+#define AT_LEAST(x, low) ((vec)_mm512_max_ps((__m512)(low), (__m512)(x)))
+#define AT_MOST(x, high) ((vec)_mm512_min_ps((__m512)(high), (__m512)(x)))
 #define WIDE 16
 #define NAME surnn_kernels_avx512
 #define LABEL "avx512"

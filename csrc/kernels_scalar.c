@@ -225,22 +225,37 @@ static float gelu_of(float x) {
     return 0.5f * x * (1.0f + copysignf(1.0f - y * t * exp_of(-u * u), x));
 }
 
+/* See kernels_vector.inc. */
+static float cell_tanh(float x) {
+    float s, p = TANH_P4, q = TANH_Q4;
+    x = x < -SATURATED ? -SATURATED : x > SATURATED ? SATURATED : x;
+    s = x * x;
+    p = p * s + TANH_P3, q = q * s + TANH_Q3;
+    p = p * s + TANH_P2, q = q * s + TANH_Q2;
+    p = p * s + TANH_P1, q = q * s + TANH_Q1;
+    p = p * s + TANH_P0, q = q * s + 1.0f;
+    p = x * p / q;
+    return p < -1.0f ? -1.0f : p > 1.0f ? 1.0f : p;
+}
+
+static float cell_sigmoid(float x) { return 0.5f + 0.5f * cell_tanh(0.5f * x); }
+
 static void update_unit(const packet *p, int cell, float threshold, float beta, int i) {
     static const int products[CELL_COUNT] = {1, 1, 3, 4, 1, 1};
     float pre[MAX_PRODUCTS], *h = p->state[0] + i;
     for (int s = 0; s < products[cell]; s++) pre[s] = p->x[s][i] + p->h[s][i];
     if (cell == CELL_RNN_TANH) {
-        *h = tanh_of(pre[0]);
+        *h = cell_tanh(pre[0]);
     } else if (cell == CELL_RNN_RELU) {
         *h = pre[0] <= 0.0f ? 0.0f : pre[0]; /* NaN passes */
     } else if (cell == CELL_GRU) {
-        float r = sigmoid(pre[0]), z = sigmoid(pre[1]);
-        float n = tanh_of(p->x[2][i] + r * (p->h[2][i] + p->unit[0][i]));
+        float r = cell_sigmoid(pre[0]), z = cell_sigmoid(pre[1]);
+        float n = cell_tanh(p->x[2][i] + r * (p->h[2][i] + p->unit[0][i]));
         *h = (1.0f - z) * n + z * *h;
     } else if (cell == CELL_LSTM) {
-        float c = sigmoid(pre[1]) * p->state[1][i] + sigmoid(pre[0]) * tanh_of(pre[2]);
+        float c = cell_sigmoid(pre[1]) * p->state[1][i] + cell_sigmoid(pre[0]) * cell_tanh(pre[2]);
         p->state[1][i] = c;
-        *h = sigmoid(pre[3]) * tanh_of(c);
+        *h = cell_sigmoid(pre[3]) * cell_tanh(c);
     } else {
         int adapts = cell == CELL_ALIF;
         float alpha = p->unit[0][i], rho = adapts ? p->unit[1][i] : 0.0f;

@@ -5,7 +5,7 @@ void surnn_begin_layer(layer_step *st, const surnn_model *m, surnn_stream *s, co
                        uint8_t *scratch) {
     const struct recurrent *layer = &op->as.recurrent;
     uint8_t *state = stream_at(s, op->state_offset);
-    memset(st, 0, sizeof *st);
+    st->open_frames = NULL, st->projections = NULL, st->quantised = NULL, st->numbers = NULL;
     st->m = m, st->s = s, st->op = op, st->layer = layer;
     st->x = vector_of(m, s, op->in), st->h = vector_of(m, s, op->out);
     st->other_components = (float *)(void *)(state + layer->state.other_components);
@@ -23,7 +23,7 @@ void surnn_begin_layer(layer_step *st, const surnn_model *m, surnn_stream *s, co
     }
     if (!is_int8(layer->weight_type)) return;
     st->quantised = (quantised_vector *)(void *)(scratch + layer->scratch.quantised);
-    memset(st->quantised, 0, (1 + layer->heads) * sizeof *st->quantised);
+    for (size_t i = 0; i <= layer->heads; i++) st->quantised[i].q = NULL;
     st->numbers = scratch + layer->scratch.numbers;
 }
 

@@ -51,8 +51,7 @@ static void update_full_tile(layer_step *st, size_t tile, const float *recurrent
     const float *input_sums = st->input_sums + tile * layer->width;
     const float *unit = tile_biases(st, tile) + layer->width;
     size_t first = layer->places[tile].first;
-    packet p;
-    memset(&p, 0, sizeof p);
+    packet p; /* the cell does not read the rest of it */
     for (size_t i = 0; i < layer->products; i++)
         p.x[i] = input_sums + i * PACKET, p.h[i] = recurrent_sums + i * PACKET;
     for (size_t i = 0; i < layer->parameters; i++) p.unit[i] = unit + i * PACKET;

@@ -19,7 +19,7 @@ from surnn.models.blocks import (
 from surnn.models.model import SequenceModel
 from surnn.models.scaling import ScaledEncoder
 
-from .engine_builder import EngineBuilder, Weights
+from .engine_builder import EngineBuilder
 from .engine_file import FLOAT32, Op
 from .engine_gates import as_numpy
 from .engine_layers import as_layer

@@ -67,7 +67,7 @@ class EngineFile:
 
     @property
     def version(self) -> int:
-        """The version of the format. Older engines refuse a file of a newer version by its header."""
+        """The version of the format; engines refuse a newer one than they know by the header."""
         return 2 if INT8_BY_INT8 in self.weight_types else 1
 
     def vector(self, size: int) -> int:

@@ -9,7 +9,7 @@ from surnn.models.selective import Selective
 from surnn.models.signature import Tokens
 
 from .engine_blocks import GLUS
-from .engine_builder import EngineBuilder, Weights
+from .engine_builder import EngineBuilder
 from .engine_file import FLOAT32, Op, float_bits, linear
 from .engine_gates import as_numpy
 from .modules.program import (
