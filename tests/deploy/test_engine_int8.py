@@ -37,7 +37,7 @@ def test_streams_together_chunks_and_steps_agree_bit_for_bit(
         steps = np.stack([single.step(frame) for frame in x[:, i]])
         assert np.array_equal(outputs[:, i], steps, equal_nan=True)
         assert np.array_equal(engine.stream().run(x[:, i]), steps, equal_nan=True)
-    assert np.isnan(outputs[21:, 3]).any()
+    assert np.isnan(outputs[20:, 3]).any() == (cell != "alif")  # a voltage of NaN emits nothing
     assert not np.isnan(np.delete(outputs, 3, 1)).any()
 
 
@@ -82,7 +82,7 @@ def test_it_is_close_to_float32(tmp_path):
 
 @pytest.mark.parametrize("simd", SIMD)
 def test_functions_of_cells(simd, tmp_path, monkeypatch):
-    """One unit without recurrence: h = tanh(x), and z = sigmoid(x) as the forget gate of an LSTM."""
+    """One unit without recurrence: h = tanh(x)."""
     monkeypatch.setenv("SURNN_SIMD", simd)
     layer = surnn.SuRNN(1, 1, bias=False, gate=surnn.AlwaysOpen())
     with torch.no_grad():
