@@ -163,7 +163,7 @@ enum { SLICE_SHARE = 6 };
 typedef struct rhythm_state {
     uint64_t block;  /* the block in rows[0], plus 1; 0: none */
     uint64_t next;   /* the block in rows[1], plus 1 */
-    uint64_t slices; /* slices of it that are prepared */
+    uint64_t done;   /* of it: waves that are computed; then K, plus slices that are prepared */
     uint64_t rows[]; /* [2][BLOCK][words]; then float [2][K]: the waves of the next block's middle */
 } rhythm_state;
 
@@ -196,17 +196,25 @@ static void prepare_next_block(const surnn_model *m, const operation *op, rhythm
     uint64_t next = (uint64_t)(t - 1) / BLOCK + 1, position = (uint64_t)(t - 1) % BLOCK;
     int64_t first = (int64_t)(next * BLOCK) + 1;
     if ((uint64_t)first + BLOCK <= rhythm->stored_steps) return;
-    if (position == 0) state->next = next + 1, state->slices = 0;
+    if (position == 0) state->next = next + 1, state->done = 0;
     if (state->next != next + 1) return;
     /* Work is counted in waves, of which a slice takes as long as K / SLICE_SHARE. */
     size_t count = rhythm->frequencies, slice = count / SLICE_SHARE + 1, work = count + all * slice;
-    size_t before = work * (size_t)position / BLOCK, after = work * ((size_t)position + 1) / BLOCK;
-    if (before < count)
-        compute_waves(rhythm, waves, before, after < count ? after : count, first + HALF_BLOCK);
-    size_t target = after < count ? 0 : (size_t)round_up((after - count) / slice, AT_ONCE);
-    if (target > all) target = all;
-    for (; state->slices < target; state->slices++)
-        prepare_slice(m, op, state->rows + BLOCK * words, waves, (size_t)state->slices, first);
+    size_t target = work * ((size_t)position + 1) / BLOCK, slices = 0;
+    if (target > count) slices = (size_t)round_up((target - count) / slice, AT_ONCE), target = count;
+    if (state->done < target) {
+        compute_waves(rhythm, waves, (size_t)state->done, target, first + HALF_BLOCK);
+        state->done = target;
+    }
+    if (state->done < count) return;
+    if (slices > all) slices = all;
+    for (; state->done < count + slices; state->done++)
+        prepare_slice(m, op, state->rows + BLOCK * words, waves, (size_t)state->done - count, first);
+}
+
+static int is_prepared(const operation *op, const rhythm_state *state) {
+    size_t count = op->as.rhythm.frequencies;
+    return state->done >= count && (state->done - count) * SLICE >= op->gates;
 }
 
 /* The row of time step t, if it has been prepared; NULL if not. */
@@ -216,7 +224,7 @@ static const uint64_t *prepared_row(const surnn_model *m, surnn_stream *s, const
     size_t words = words_of(op->gates);
     uint64_t number = (uint64_t)(t - 1) / BLOCK + 1, row = (uint64_t)(t - 1) % BLOCK;
     if (!op->as.rhythm.slices || t >= FAR_CLOCK) return NULL;
-    if (row == 0 && state->next == number && state->slices * SLICE >= op->gates) {
+    if (row == 0 && state->next == number && is_prepared(op, state)) {
         memcpy(state->rows, state->rows + BLOCK * words, BLOCK * words * 8);
         state->block = number;
     }
