@@ -3,7 +3,7 @@
 #ifndef SURNN_CONFIG_H
 #define SURNN_CONFIG_H
 
-/* 1: for microcontrollers. It is the default of the five options below. */
+/* 1: for microcontrollers. It is the default of the six options below. */
 #ifndef SURNN_MICRO
 #if (defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M') || defined(__XTENSA__) || \
     (defined(__riscv) && __riscv_xlen == 32)
@@ -21,6 +21,10 @@
  * all of them. With 1, clocks compute each time step when it comes, and all steps take the same time. */
 #ifndef SURNN_CHUNK
 #define SURNN_CHUNK (SURNN_MICRO ? 1 : 16)
+#endif
+/* Streams that pass through the model together: 1 to 32. Arrays on the stack have room for all of them. */
+#ifndef SURNN_TOGETHER
+#define SURNN_TOGETHER (SURNN_MICRO ? 1 : 32)
 #endif
 /* 1: the checksum of a file is computed without an 8 KiB table on the stack. */
 #ifndef SURNN_SMALL_CHECKSUM

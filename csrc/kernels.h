@@ -34,11 +34,21 @@ typedef struct packet {
     float *state[MAX_COMPONENTS];      /* replaced by the state after the update */
 } packet;
 
-/* A vector for 8-bit weights: value = scale * q, |q| <= 32767; and q + 32768 as two bytes. */
+/* A vector for 8-bit weights: value = scale * q. Its numbers have 16 bits, |q| <= 32767; or 8 bits, and
+ * low is NULL: |q| <= 127. Kernels of some processors read q. Others read the bytes of q + 32768; or, with
+ * 8 bits, high = q + 128. Each is padded with q = 0 to a multiple of 64. */
 typedef struct quantised_vector {
-    const int16_t *q;
-    const uint8_t *high, *low;
+    int16_t *q;
+    uint8_t *high, *low;
+    float scale;
 } quantised_vector;
+
+/* The 8-bit weights of a tile or unit, with the sum and the scale of each row. */
+typedef struct int8_weights {
+    const int8_t *w;
+    const int32_t *row_sums;
+    const float *scales;
+} int8_weights;
 
 /* A slice of a rhythm's gates, in float. `rounding` + t * `phase` is the largest error of a sum. */
 struct slice {
@@ -61,19 +71,16 @@ typedef struct kernels {
                  int count);
     /* Some inputs of a tile of 16 lanes, S = 1: sum[16] = sum over i < n of w[j[i]][16] * x[i]. */
     void (*columns)(float *sum, const float *w, const uint32_t *j, const float *x, size_t n);
-    /* `tile` with 8-bit weights: n is a multiple of 4, w is [n / 4][S][lanes][4], row_sums[S][lanes]
-     * are the sums of each row's weights. */
-    void (*tile8)(int32_t *sum, const int8_t *w, quantised_vector x, const int32_t *row_sums,
-                  size_t n, int products, int lanes);
-    /* `rows` with 8-bit weights: n is a multiple of 64, w[i] is [n / 64][S][64], row_sums[i] is [S]. */
-    void (*rows8)(int32_t *sum, const int8_t *const *w, const quantised_vector *x,
-                  const int32_t *const *row_sums, size_t n, int products, int count);
-    /* Quantises x[n] into q, high and low, each [padded]; `padded` is a multiple of 64. Returns the
-     * scale. It is NaN if x has NaN or infinity, and so are then all products with x. */
-    float (*quantise)(const float *x, size_t n, size_t padded, int16_t *q, uint8_t *high,
-                      uint8_t *low);
-    /* y[n] = whole[n] * (scales[n] * scale). */
-    void (*dequantise)(float *y, const int32_t *whole, const float *scales, float scale, size_t n);
+    /* `tiles` with 8-bit weights, plus biases[S][lanes] or NULL: n is a multiple of 4, w is
+     * [n / 4][S][lanes][4]. All x have 8 bits, or all have 16. */
+    void (*tiles8)(float *const *sum, const int8_weights *w, const quantised_vector *const *x,
+                   const float *biases, size_t n, int products, int lanes, int count);
+    /* `rows` with 8-bit weights: n is a multiple of 64, w[i] is [n / 64][S][64]. */
+    void (*rows8)(float *sum, const int8_weights *w, const quantised_vector *const *x, size_t n,
+                  int products, int count);
+    /* Quantises x[n] into v, in which pointers are set and scale is not. The scale becomes NaN if x has
+     * NaN or infinity, and so do then all products with x. */
+    void (*quantise)(quantised_vector *v, const float *x, size_t n);
     /* y[n] = a[n] + b[n]; y may be a or b. */
     void (*add)(float *y, const float *a, const float *b, size_t n);
     /* Updates all units of a packet. */
@@ -106,23 +113,34 @@ typedef struct kernels {
 #endif
 } kernels;
 
+/* tanh of cells, see kernels_vector.inc: coefficients of x (P0 + P1 x^2 ...) / (1 + Q1 x^2 ...). */
+#define SATURATED 8.8f
+#define TANH_P0 9.999999404e-01f
+#define TANH_P1 1.338649541e-01f
+#define TANH_P2 3.502348671e-03f
+#define TANH_P3 2.073082214e-05f
+#define TANH_P4 1.354371904e-08f
+#define TANH_Q1 4.671979845e-01f
+#define TANH_Q2 2.590202540e-02f
+#define TANH_Q3 3.297141811e-04f
+#define TANH_Q4 7.849577628e-07f
+
 extern const kernels surnn_kernels_scalar;
 /* The fastest for this machine, or those that the environment variable SURNN_SIMD names. */
 const kernels *surnn_choose_kernels(void);
 
-/* The factor that quantises a vector of n numbers, and the scale that reverses it. `largest_bits` are
- * the bits of the largest absolute value. |q| is small enough that no sum overflows. */
-static inline float quantisation_factor(int32_t largest_bits, size_t n, float *scale) {
-    size_t most = (size_t)INT32_MAX / (127 * (n ? n : 1));
-    float largest, inverse;
+/* The factor that quantises v's n numbers; sets v's scale, which reverses it. `largest_bits` are the bits
+ * of the largest absolute value. |q| is small enough that no sum overflows. */
+static inline float quantisation_factor(quantised_vector *v, int32_t largest_bits, size_t n) {
+    size_t most = v->low ? (size_t)INT32_MAX / (127 * (n ? n : 1)) : 127;
+    float largest, range;
     memcpy(&largest, &largest_bits, 4);
-    if (largest_bits >= 0x7f800000) {
-        *scale = NAN;
-        return 0.0f;
-    }
-    inverse = largest > 1e-30f ? (float)(most < 32767 ? most : 32767) / largest : 0.0f;
-    *scale = inverse > 0.0f ? 1.0f / inverse : 0.0f;
-    return inverse;
+    v->scale = 0.0f;
+    if (largest_bits >= 0x7f800000) v->scale = NAN;
+    if (largest_bits >= 0x7f800000 || !(largest > 1e-30f)) return 0.0f;
+    range = (float)(most < 32767 ? most : 32767);
+    v->scale = largest / range;
+    return range / largest;
 }
 
 #endif

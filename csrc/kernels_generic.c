@@ -41,23 +41,22 @@ static inline __attribute__((always_inline)) void part8(int32_t *sum, const int8
     for (int i = 0; i < pieces; i++) sum[2 * i] = a[i][0] + a[i][1], sum[2 * i + 1] = a[i][2] + a[i][3];
 }
 
-static void tile8(int32_t *sum, const int8_t *w, quantised_vector x, const int32_t *row_sums,
-                  size_t n, int products, int lanes) {
-    size_t width = (size_t)products * (size_t)lanes;
-    (void)row_sums;
-    for (size_t u = 0; u + 16 <= width; u += 16) part8(sum + u, w + 4 * u, x.q, n, width, 8);
-    if (width % 16) part8(sum + width - 8, w + 4 * (width - 8), x.q, n, width, 4);
+static void whole_tile(int32_t *sum, const int8_weights *w, const quantised_vector *x, size_t n, int width) {
+    const size_t all = (size_t)width;
+    for (size_t u = 0; u + 16 <= all; u += 16) part8(sum + u, w->w + 4 * u, x->q, n, all, 8);
+    if (all % 16) part8(sum + all - 8, w->w + 4 * (all - 8), x->q, n, all, 4);
 }
 
 /* A unit's sums as vectors, sum[S]. */
-static inline __attribute__((always_inline)) void row8(void *sum, const int8_t *w, quantised_vector x,
-                                                       const int32_t *row_sums, size_t n,
-                                                       const int products) {
+static inline __attribute__((always_inline)) void row8(void *sum, const int8_weights *weights,
+                                                       const quantised_vector *x, size_t n,
+                                                       const int products, const int wide) {
     four_whole a[MAX_PRODUCTS] = {{0}};
-    (void)row_sums;
+    const int8_t *w = weights->w;
+    (void)wide;
     for (size_t j = 0; j < n; j += 64, w += 64 * (products - 1))
         for (int i = 0; i < 64; i += 8, w += 8) {
-            four_sums numbers = LOAD(x.q + j + i);
+            four_sums numbers = LOAD(x->q + j + i);
 #pragma GCC unroll 4
             for (int d = 0; d < products; d++) a[d] += (four_whole)pairs(w + 64 * d, numbers);
         }

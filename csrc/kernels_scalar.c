@@ -100,22 +100,32 @@ static inline int32_t add_four(int32_t sum, const int8_t *w, four q) {
 }
 #endif
 
-static void tile8(int32_t *sum, const int8_t *w, quantised_vector x, const int32_t *row_sums,
-                  size_t n, int products, int lanes) {
-    size_t width = (size_t)products * (size_t)lanes;
-    (void)row_sums;
+static void whole_tile(int32_t *sum, const int8_t *w, const int16_t *numbers, size_t n, size_t width) {
     for (size_t u = 0; u < width; u += 4, w += 16, sum += 4) {
 #define START(i) int32_t a##i = 0;
 #define ADD(i) a##i = add_four(a##i, row + 4 * i, q);
         const int8_t *row = w;
         FOUR(START)
         for (size_t j = 0; j < n; j += 4, row += 4 * width) {
-            four q = four_of(x.q + j);
+            four q = four_of(numbers + j);
             FOUR(ADD)
         }
         FOUR(STORE)
 #undef START
 #undef ADD
+    }
+}
+
+static void tiles8(float *const *sum, const int8_weights *w, const quantised_vector *const *x,
+                   const float *biases, size_t n, int products, int lanes, int count) {
+    size_t width = (size_t)products * (size_t)lanes;
+    int32_t whole[MAX_PRODUCTS * PACKET];
+    for (int i = 0; i < count; i++) {
+        whole_tile(whole, w->w, x[i]->q, n, width);
+        for (size_t u = 0; u < width; u++) {
+            float value = (float)whole[u] * (w->scales[u] * x[i]->scale);
+            sum[i][u] = biases ? value + biases[u] : value;
+        }
     }
 }
 
@@ -135,40 +145,35 @@ static inline void row8(int32_t *sum, const int8_t *w, const int16_t *q, size_t 
     if (products > 3) sum[3 * PACKET] = a3;
 }
 
-static void rows8(int32_t *sum, const int8_t *const *units, const quantised_vector *x,
-                  const int32_t *const *row_sums, size_t n, int products, int count) {
-    (void)row_sums;
+static void rows8(float *sum, const int8_weights *w, const quantised_vector *const *x, size_t n,
+                  int products, int count) {
+    int32_t whole[MAX_PRODUCTS * PACKET];
     for (int i = 0; i < count; i++) {
-        if (products == 3) row8(sum + i, units[i], x[i].q, n, 3);
-        else if (products == 4) row8(sum + i, units[i], x[i].q, n, 4);
-        else row8(sum + i, units[i], x[i].q, n, 1);
+        if (products == 3) row8(whole + i, w[i].w, x[i]->q, n, 3);
+        else if (products == 4) row8(whole + i, w[i].w, x[i]->q, n, 4);
+        else row8(whole + i, w[i].w, x[i]->q, n, 1);
+        for (int s = 0; s < products; s++)
+            sum[s * PACKET + i] = (float)whole[s * PACKET + i] * (w[i].scales[s] * x[i]->scale);
     }
 }
 
-static float quantise(const float *x, size_t n, size_t padded, int16_t *q, uint8_t *high,
-                      uint8_t *low) {
+static void quantise(quantised_vector *v, const float *x, size_t n) {
     int32_t largest = 0;
+    size_t padded = (n + 63) / 64 * 64;
     for (size_t i = 0; i < n; i++) {
         int32_t bits;
         memcpy(&bits, &x[i], 4);
         bits &= 0x7fffffff; /* absolute values are ordered as their bits */
         if (bits > largest) largest = bits;
     }
-    float scale, inverse = quantisation_factor(largest, n, &scale);
+    float inverse = quantisation_factor(v, largest, n);
     for (size_t i = 0; i < padded; i++) {
         /* Adding 1.5 * 2^23 rounds to the nearest integer. */
         float shifted = 12582912.0f + (i < n && inverse > 0.0f ? x[i] * inverse : 0.0f);
         int32_t whole;
         memcpy(&whole, &shifted, 4);
-        whole -= 0x4b400000;
-        q[i] = (int16_t)whole;
-        high[i] = (uint8_t)((whole + 32768) >> 8), low[i] = (uint8_t)(whole & 255);
+        v->q[i] = (int16_t)(whole - 0x4b400000);
     }
-    return scale;
-}
-
-static void dequantise(float *y, const int32_t *whole, const float *scales, float scale, size_t n) {
-    for (size_t i = 0; i < n; i++) y[i] = (float)whole[i] * (scales[i] * scale);
 }
 
 #endif
@@ -220,22 +225,37 @@ static float gelu_of(float x) {
     return 0.5f * x * (1.0f + copysignf(1.0f - y * t * exp_of(-u * u), x));
 }
 
+/* See kernels_vector.inc. */
+static float cell_tanh(float x) {
+    float s, p = TANH_P4, q = TANH_Q4;
+    x = x < -SATURATED ? -SATURATED : x > SATURATED ? SATURATED : x;
+    s = x * x;
+    p = p * s + TANH_P3, q = q * s + TANH_Q3;
+    p = p * s + TANH_P2, q = q * s + TANH_Q2;
+    p = p * s + TANH_P1, q = q * s + TANH_Q1;
+    p = p * s + TANH_P0, q = q * s + 1.0f;
+    p = x * p / q;
+    return p < -1.0f ? -1.0f : p > 1.0f ? 1.0f : p;
+}
+
+static float cell_sigmoid(float x) { return 0.5f + 0.5f * cell_tanh(0.5f * x); }
+
 static void update_unit(const packet *p, int cell, float threshold, float beta, int i) {
     static const int products[CELL_COUNT] = {1, 1, 3, 4, 1, 1};
     float pre[MAX_PRODUCTS], *h = p->state[0] + i;
     for (int s = 0; s < products[cell]; s++) pre[s] = p->x[s][i] + p->h[s][i];
     if (cell == CELL_RNN_TANH) {
-        *h = tanh_of(pre[0]);
+        *h = cell_tanh(pre[0]);
     } else if (cell == CELL_RNN_RELU) {
         *h = pre[0] <= 0.0f ? 0.0f : pre[0]; /* NaN passes */
     } else if (cell == CELL_GRU) {
-        float r = sigmoid(pre[0]), z = sigmoid(pre[1]);
-        float n = tanh_of(p->x[2][i] + r * (p->h[2][i] + p->unit[0][i]));
+        float r = cell_sigmoid(pre[0]), z = cell_sigmoid(pre[1]);
+        float n = cell_tanh(p->x[2][i] + r * (p->h[2][i] + p->unit[0][i]));
         *h = (1.0f - z) * n + z * *h;
     } else if (cell == CELL_LSTM) {
-        float c = sigmoid(pre[1]) * p->state[1][i] + sigmoid(pre[0]) * tanh_of(pre[2]);
+        float c = cell_sigmoid(pre[1]) * p->state[1][i] + cell_sigmoid(pre[0]) * cell_tanh(pre[2]);
         p->state[1][i] = c;
-        *h = sigmoid(pre[3]) * tanh_of(c);
+        *h = cell_sigmoid(pre[3]) * cell_tanh(c);
     } else {
         int adapts = cell == CELL_ALIF;
         float alpha = p->unit[0][i], rho = adapts ? p->unit[1][i] : 0.0f;
@@ -341,9 +361,9 @@ static void look_ahead(uint16_t *open, uint16_t *unsure, const struct slice *sli
 const kernels surnn_kernels_scalar = {
     "scalar", tile, tiles, rows, columns,
 #if SURNN_INT8
-    tile8, rows8, quantise, dequantise,
+    tiles8, rows8, quantise,
 #else
-    NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL,
 #endif
     add, cell, gelu, glu, activate, norm, sums,
 #if SURNN_WARPED

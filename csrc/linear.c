@@ -4,28 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-/* The vector that a linear map multiplies: the inputs of one group. */
-typedef struct group_input {
-    const float *x;
-    quantised_vector q; /* int8 weights only */
-    float scale;
-} group_input;
-
-/* sum[LINEAR_LANES]: products of one tile. */
-static void multiply_tile(const surnn_model *m, const struct linear *linear, size_t tile,
-                          const group_input *input, float *sum) {
-    const uint8_t *w = linear->weights + tile * linear->tile_bytes;
-    if (!is_int8(linear->weight_type)) {
-        m->k->tile(sum, (const float *)(const void *)w, input->x, linear->inputs, 1, LINEAR_LANES);
-        return;
-    }
-    int32_t whole[LINEAR_LANES];
-    const float *scales = linear->scales + tile * LINEAR_LANES;
-    m->k->tile8(whole, (const int8_t *)w, input->q, linear->row_sums + tile * LINEAR_LANES,
-                round_up(linear->inputs, 4), 1, LINEAR_LANES);
-    m->k->dequantise(sum, whole, scales, input->scale, LINEAR_LANES);
-}
-
 /* ---------------------------------------------------------------- incremental maps */
 
 /* The output of a selective layer stays mostly unchanged. An incremental map multiplies only the
@@ -85,61 +63,80 @@ static int add_changes(const surnn_model *m, surnn_stream *s, const operation *o
 
 /* ---------------------------------------------------------------- whole maps */
 
-uint64_t surnn_run_linear(const surnn_model *m, surnn_stream *s, const operation *op) {
-    const struct linear *linear = &op->as.linear;
-    uint64_t macs = 0;
-    if (linear->incremental && add_changes(m, s, op, &macs)) return macs;
-    size_t padded = round_up(linear->inputs, 64), outputs = linear->outputs;
-    const float *bias = linear->bias;
-    float *y = vector_of(m, s, op->out);
-    int16_t *q = (int16_t *)(void *)scratch_of(m, s);
-    uint8_t *high = (uint8_t *)(q + padded), *low = high + padded;
-    group_input input = {vector_of(m, s, op->in), {q, high, low}, 0.0f};
-    for (size_t g = 0; g < linear->groups; g++, input.x += linear->inputs, y += outputs) {
-        if (is_int8(linear->weight_type))
-            input.scale = m->k->quantise(input.x, linear->inputs, padded, q, high, low);
-        for (size_t tile = 0; tile < linear->tiles; tile++) {
-            size_t first = tile * LINEAR_LANES;
-            size_t lanes = outputs - first < LINEAR_LANES ? outputs - first : LINEAR_LANES;
-            float sum[LINEAR_LANES];
-            multiply_tile(m, linear, g * linear->tiles + tile, &input, sum);
-            for (size_t u = 0; u < lanes; u++)
-                y[first + u] = sum[u] + (bias ? bias[g * outputs + first + u] : 0.0f);
-        }
+/* A group of a map, for the inputs of one or several streams. */
+typedef struct group {
+    const surnn_model *m;
+    const struct linear *linear;
+    const float *x[TOGETHER];
+    const quantised_vector *q[TOGETHER]; /* 8-bit weights only */
+    float *y[TOGETHER];
+    const float *bias; /* or NULL */
+    size_t first_tile;
+    int count;
+} group;
+
+/* sums[count][LINEAR_LANES] of one tile. */
+static void multiply_tile(const group *g, size_t tile, float (*sums)[LINEAR_LANES]) {
+    const struct linear *linear = g->linear;
+    const kernels *k = g->m->k;
+    const uint8_t *w = linear->weights + tile * linear->tile_bytes;
+    float *sum[TOGETHER];
+    for (int i = 0; i < g->count; i++) sum[i] = sums[i];
+    if (!is_int8(linear->weight_type)) {
+        const float *weights = (const float *)(const void *)w;
+        k->tiles(sum, weights, g->x, linear->inputs, 1, LINEAR_LANES, g->count);
+        return;
     }
-    return op->macs;
+    const int8_weights weights = {(const int8_t *)w, linear->row_sums + tile * LINEAR_LANES,
+                                  linear->scales + tile * LINEAR_LANES};
+    k->tiles8(sum, &weights, g->q, NULL, round_up(linear->inputs, 4), 1, LINEAR_LANES, g->count);
 }
 
-/* ---------------------------------------------------------------- several streams */
-
-/* Float weights: a tile is multiplied with the inputs of all streams. */
-static void multiply_group(const surnn_model *m, surnn_stream *const *streams, int count,
-                           const operation *op, size_t group) {
-    const struct linear *linear = &op->as.linear;
-    const float *x[TOGETHER], *bias = linear->bias ? linear->bias + group * linear->outputs : NULL;
-    float sums[TOGETHER][LINEAR_LANES], *sum[TOGETHER];
-    for (int i = 0; i < count; i++) {
-        x[i] = vector_of(m, streams[i], op->in) + group * linear->inputs;
-        sum[i] = sums[i];
-    }
+static void multiply_group(const group *g) {
+    const struct linear *linear = g->linear;
+    float sums[TOGETHER][LINEAR_LANES];
     for (size_t tile = 0; tile < linear->tiles; tile++) {
         size_t first = tile * LINEAR_LANES, left = linear->outputs - first;
         size_t lanes = left < LINEAR_LANES ? left : LINEAR_LANES;
-        const uint8_t *w = linear->weights + (group * linear->tiles + tile) * linear->tile_bytes;
-        m->k->tiles(sum, (const float *)(const void *)w, x, linear->inputs, 1, LINEAR_LANES, count);
-        for (int i = 0; i < count; i++) {
-            float *y = vector_of(m, streams[i], op->out) + group * linear->outputs + first;
-            for (size_t u = 0; u < lanes; u++) y[u] = sums[i][u] + (bias ? bias[first + u] : 0.0f);
-        }
+        multiply_tile(g, g->first_tile + tile, sums);
+        for (int i = 0; i < g->count; i++)
+            for (size_t u = 0; u < lanes; u++)
+                g->y[i][first + u] = sums[i][u] + (g->bias ? g->bias[first + u] : 0.0f);
     }
+}
+
+static void multiply_all(const surnn_model *m, surnn_stream *const *streams, int count, const operation *op) {
+    const struct linear *linear = &op->as.linear;
+    size_t inputs = linear->inputs, size = (size_t)quantised_size(inputs);
+    quantised_vector quantised[TOGETHER];
+    group g;
+    g.m = m, g.linear = linear, g.count = count;
+    for (size_t index = 0; index < linear->groups; index++) {
+        for (int i = 0; i < count; i++) {
+            g.x[i] = vector_of(m, streams[i], op->in) + index * inputs;
+            g.y[i] = vector_of(m, streams[i], op->out) + index * linear->outputs;
+            g.q[i] = &quantised[i];
+            if (is_int8(linear->weight_type))
+                quantise(m, &quantised[i], linear->weight_type, g.x[i], inputs,
+                         scratch_of(m, streams[0]) + (size_t)i * size);
+        }
+        g.bias = linear->bias ? linear->bias + index * linear->outputs : NULL;
+        g.first_tile = index * linear->tiles;
+        multiply_group(&g);
+    }
+}
+
+uint64_t surnn_run_linear(const surnn_model *m, surnn_stream *s, const operation *op) {
+    uint64_t macs = 0;
+    if (op->as.linear.incremental && add_changes(m, s, op, &macs)) return macs;
+    multiply_all(m, &s, 1, op);
+    return op->macs;
 }
 
 void surnn_run_linear_together(const surnn_model *m, surnn_stream *const *streams, int count,
                                const operation *op) {
-    const struct linear *linear = &op->as.linear;
-    int alone = linear->incremental || is_int8(linear->weight_type);
+    int alone = op->as.linear.incremental;
     for (int i = 0; i < count; i++)
         streams[i]->macs_done += alone ? surnn_run_linear(m, streams[i], op) : op->macs;
-    for (size_t group = 0; !alone && group < linear->groups; group++)
-        multiply_group(m, streams, count, op, group);
+    if (!alone) multiply_all(m, streams, count, op);
 }

@@ -35,7 +35,7 @@ static surnn_status check_header(const uint8_t *bytes, size_t size) {
     if (*(const uint8_t *)&one != 1) return SURNN_HOST;
     if (size < 8 || memcmp(bytes, "SURNN\r\n\x1a", 8) != 0) return SURNN_MAGIC;
     if (size < 12) return SURNN_TRUNCATED;
-    if (u32_at(bytes + 8) != FORMAT_VERSION) return SURNN_VERSION;
+    if (!u32_at(bytes + 8) || u32_at(bytes + 8) > NEWEST_VERSION) return SURNN_VERSION;
     if (size < HEADER_SIZE || u64_at(bytes + 16) != size) return SURNN_TRUNCATED;
     if (u32_at(bytes + 12) != surnn_crc32(bytes + 16, size - 16)) return SURNN_CHECKSUM;
     if (u32_at(bytes + 24) > MAX_OPERATIONS || u32_at(bytes + 28) > MAX_OPERATIONS ||
@@ -133,7 +133,7 @@ static surnn_status place(void *memory, size_t *room, const void *bytes, size_t 
     surnn_model *m = memory;
     memset(memory, 0, needed);
     m->bytes = bytes, m->size = size, m->k = surnn_choose_kernels();
-    m->checksum = u32_at(header + 12);
+    m->checksum = u32_at(header + 12), m->version = u32_at(header + 8);
     m->operation_count = u32_at(header + 24);
     m->vector_count = u32_at(header + 28);
     m->gate_set_count = u32_at(header + 32);

@@ -6,10 +6,10 @@
 #include "operations.h"
 #include "surnn.h"
 
-enum { FORMAT_VERSION = 1, HEADER_SIZE = 64, RECORD_SIZE = 128, ALIGNMENT = 64 };
+enum { NEWEST_VERSION = 2, HEADER_SIZE = 64, RECORD_SIZE = 128, ALIGNMENT = 64 };
 enum { CHUNK = SURNN_CHUNK }; /* frames that pass through the model together, operation by operation */
 enum { MAX_OPERATIONS = 1 << 14, MAX_LENGTH = 1 << 24, MAX_INT8_INPUTS = 1 << 16 };
-enum { TOGETHER = 32 }; /* streams that pass through the model together */
+enum { TOGETHER = SURNN_TOGETHER }; /* streams that pass through the model together */
 /* Memory of a stream and its workspace, unless the caller sets another limit. */
 #define MAX_MEMORY ((uint64_t)1 << 30)
 #define MEMORY_OF_ANY_FILE ((uint64_t)1 << 24)
@@ -24,7 +24,7 @@ typedef struct vector_place {
 struct surnn_model {
     const uint8_t *bytes; /* the file */
     size_t size;
-    uint32_t checksum;
+    uint32_t checksum, version;
     const kernels *k;
     uint32_t operation_count, vector_count, gate_set_count;
     operation *operations;
@@ -85,6 +85,19 @@ static inline uint8_t *stream_at(surnn_stream *stream, uint64_t offset) {
 
 static inline uint8_t *scratch_of(const surnn_model *m, surnn_stream *stream) {
     return stream->workspace + m->scratch;
+}
+
+/* Memory of a quantised_vector's n numbers. */
+static inline uint64_t quantised_size(uint64_t n) { return (SURNN_SCALAR_ONLY ? 2 : 4) * round_up(n, 64); }
+
+/* Quantises x[n] for weights of this type. `numbers` is memory for quantised_size(n). */
+static inline void quantise(const surnn_model *m, quantised_vector *v, uint32_t weight_type, const float *x,
+                            size_t n, uint8_t *numbers) {
+    size_t length = (size_t)round_up(n, 64);
+    uint8_t *bytes = SURNN_SCALAR_ONLY ? numbers : numbers + 2 * length; /* plain loops do not use them */
+    v->q = (int16_t *)(void *)numbers, v->high = bytes;
+    v->low = weight_type == WEIGHTS_INT8_BY_INT8 ? NULL : bytes + length;
+    m->k->quantise(v, x, n);
 }
 
 /* The frame of a chunk that something at `offset` of the stream belongs to. */

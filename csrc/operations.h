@@ -13,8 +13,9 @@ enum {
     GATE_PERIODIC, GATE_RHYTHM, GATE_HASH, GATE_ABOVE, GATE_LEVEL, OP_RECURRENT,
     OP_CONVOLVE, GATE_CYCLES, OP_ACTIVATE, OP_MULTIPLY, OP_PART, OP_WINDOW, OP_SINUSOIDS
 };
-enum { WEIGHTS_FLOAT32, WEIGHTS_INT8, MOST_WEIGHTS = SURNN_INT8 ? WEIGHTS_INT8 : WEIGHTS_FLOAT32 };
-static inline int is_int8(uint32_t weight_type) { return SURNN_INT8 && weight_type == WEIGHTS_INT8; }
+/* 8-bit weights multiply numbers of 16 bits, or of 8 bits. */
+enum { WEIGHTS_FLOAT32, WEIGHTS_INT8, WEIGHTS_INT8_BY_INT8 };
+static inline int is_int8(uint32_t weight_type) { return SURNN_INT8 && weight_type != WEIGHTS_FLOAT32; }
 enum { LINEAR_LANES = 16 }; /* outputs in a tile of a linear map */
 
 static inline int is_gate(uint32_t kind) {
@@ -142,8 +143,8 @@ typedef struct recurrent_state {
 typedef struct recurrent_scratch {
     uint64_t recurrent_sums;         /* float: recurrent products of the open units */
     uint64_t open;                   /* uint32 [tiles + PACKET]: the open tiles */
-    uint64_t head_scales, head_ready; /* int8: float [heads], uint32 [heads] */
-    uint64_t q, high, low;           /* int8: the input and the state, see quantised_vector */
+    uint64_t quantised;              /* int8: quantised_vector [1 + heads]: the input, each head's state */
+    uint64_t numbers;                /* int8: their numbers */
     uint64_t open_frames;            /* uint32 [gates]: bit j: open at frame j of the chunk */
     uint64_t projections;            /* float [CHUNK][tiles][S][lanes]: input products */
     uint64_t per_stream;             /* of streams together: bytes of each, which end before open_frames */

@@ -8,6 +8,10 @@ const void *surnn_array(const surnn_model *m, uint64_t offset, uint64_t count, u
     return m->bytes + offset;
 }
 
+int surnn_knows_weights(const surnn_model *m, uint32_t weight_type) {
+    return !weight_type || (SURNN_INT8 && weight_type <= (m->version < 2 ? WEIGHTS_INT8 : WEIGHTS_INT8_BY_INT8));
+}
+
 uint64_t surnn_tile_bytes(uint32_t lanes, uint32_t products, uint32_t weight_type, uint32_t inputs) {
     uint64_t width = (uint64_t)lanes * products;
     if (!is_int8(weight_type)) return inputs * width * 4;
@@ -22,7 +26,7 @@ static int read_embed(const surnn_model *m, operation *op, const record *r) {
 static int read_linear(const surnn_model *m, operation *op, const record *r) {
     struct linear *linear = &op->as.linear;
     uint32_t groups = r->number[0], weight_type = r->number[1], incremental = r->number[2];
-    if (!groups || op->n % groups || op->m % groups || weight_type > MOST_WEIGHTS) return 0;
+    if (!groups || op->n % groups || op->m % groups || !surnn_knows_weights(m, weight_type)) return 0;
     if (incremental && (incremental > 1 || groups != 1 || weight_type != WEIGHTS_FLOAT32)) return 0;
     uint32_t inputs = op->n / groups, outputs = op->m / groups;
     uint32_t tiles = (outputs + LINEAR_LANES - 1) / LINEAR_LANES;
@@ -38,7 +42,8 @@ static int read_linear(const surnn_model *m, operation *op, const record *r) {
         linear->scales = surnn_array(m, r->array[2], times(all_tiles, LINEAR_LANES), 4);
         linear->row_sums = surnn_array(m, r->array[3], times(all_tiles, LINEAR_LANES), 4);
         if (!linear->scales || !linear->row_sums) return 0;
-        op->scratch_size = 4 * round_up(inputs, 64);
+        op->scratch_size = quantised_size(inputs);
+        op->shared_scratch_size = TOGETHER * op->scratch_size;
     }
     if (incremental) {
         op->state_size = round_up(8 + (uint64_t)op->n * 4, ALIGNMENT);

@@ -45,6 +45,9 @@ const void *surnn_array(const surnn_model *m, uint64_t offset, uint64_t count, u
 /* Checksum of a file. */
 uint32_t surnn_crc32(const uint8_t *p, size_t n);
 
+/* Whether a file of this version may have weights of this type, and this build reads them. */
+int surnn_knows_weights(const surnn_model *m, uint32_t weight_type);
+
 /* Bytes of the weights of a tile with `inputs` inputs. */
 uint64_t surnn_tile_bytes(uint32_t lanes, uint32_t products, uint32_t weight_type, uint32_t inputs);
 

@@ -56,14 +56,10 @@ static void lay_out_scratch(operation *op) {
     scratch->open = end;
     end = round_up(end + (tiles + PACKET) * 4, ALIGNMENT);
     if (is_int8(layer->weight_type)) {
-        uint64_t length = round_up(op->n, 64) + heads * round_up(layer->head_size, 64);
-        scratch->head_scales = end;
-        scratch->head_ready = end + heads * 4;
-        end = round_up(end + heads * 8, ALIGNMENT);
-        scratch->q = end;
-        scratch->high = scratch->q + 2 * length;
-        scratch->low = scratch->high + length;
-        end = scratch->low + length;
+        scratch->quantised = end;
+        end = round_up(end + (1 + heads) * sizeof(quantised_vector), ALIGNMENT);
+        scratch->numbers = end;
+        end += quantised_size(op->n) + heads * quantised_size(layer->head_size);
     }
     scratch->per_stream = end = round_up(end, ALIGNMENT);
     op->shared_scratch_size = plus(times(TOGETHER, end), (uint64_t)op->gates * 4);
@@ -81,7 +77,7 @@ static int read_shape(const surnn_model *m, operation *op, const record *r) {
     uint32_t cell = r->number[0], units = r->number[1], heads = r->number[2], lanes = r->number[3];
     uint32_t weight_type = r->number[4], tiles = r->number[5], adapts = r->number[6];
     if (cell >= CELL_COUNT || !units || units != op->m || !heads || units % heads) return 0;
-    if (op->in2 >= m->gate_set_count || weight_type > MOST_WEIGHTS) return 0;
+    if (op->in2 >= m->gate_set_count || !surnn_knows_weights(m, weight_type)) return 0;
     if (adapts && cell != CELL_ALIF) return 0;
     if ((lanes != 1 && lanes != 8 && lanes != 16) || !tiles || tiles > units) return 0;
     if (is_int8(weight_type) && (op->n > MAX_INT8_INPUTS || units > MAX_INT8_INPUTS)) return 0;

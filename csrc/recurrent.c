@@ -5,7 +5,7 @@ void surnn_begin_layer(layer_step *st, const surnn_model *m, surnn_stream *s, co
                        uint8_t *scratch) {
     const struct recurrent *layer = &op->as.recurrent;
     uint8_t *state = stream_at(s, op->state_offset);
-    memset(st, 0, sizeof *st);
+    st->open_frames = NULL, st->projections = NULL, st->quantised = NULL, st->numbers = NULL;
     st->m = m, st->s = s, st->op = op, st->layer = layer;
     st->x = vector_of(m, s, op->in), st->h = vector_of(m, s, op->out);
     st->other_components = (float *)(void *)(state + layer->state.other_components);
@@ -22,21 +22,9 @@ void surnn_begin_layer(layer_step *st, const surnn_model *m, surnn_stream *s, co
         st->projections = (float *)(void *)(scratch + layer->scratch.projections);
     }
     if (!is_int8(layer->weight_type)) return;
-    size_t x_length = round_up(op->n, 64);
-    st->head_scales = (float *)(void *)(scratch + layer->scratch.head_scales);
-    st->head_ready = (uint32_t *)(void *)(scratch + layer->scratch.head_ready);
-    memset(st->head_ready, 0, layer->heads * 4);
-    st->x_quantised.q = (int16_t *)(void *)(scratch + layer->scratch.q);
-    st->x_quantised.high = scratch + layer->scratch.high;
-    st->x_quantised.low = scratch + layer->scratch.low;
-    st->h_quantised.q = st->x_quantised.q + x_length;
-    st->h_quantised.high = st->x_quantised.high + x_length;
-    st->h_quantised.low = st->x_quantised.low + x_length;
-}
-
-float surnn_quantise(const layer_step *st, const float *x, size_t n, quantised_vector v) {
-    return st->m->k->quantise(x, n, round_up(n, 64), (int16_t *)(uintptr_t)v.q,
-                              (uint8_t *)(uintptr_t)v.high, (uint8_t *)(uintptr_t)v.low);
+    st->quantised = (quantised_vector *)(void *)(scratch + layer->scratch.quantised);
+    for (size_t i = 0; i <= layer->heads; i++) st->quantised[i].q = NULL;
+    st->numbers = scratch + layer->scratch.numbers;
 }
 
 /* ---------------------------------------------------------------- a time step */

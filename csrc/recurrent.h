@@ -32,11 +32,10 @@ typedef struct layer_step {
     uint32_t *open;           /* [open]: indices of the open tiles */
     uint32_t *open_frames;    /* [gates]: bit j: open at frame j of the chunk */
     float *projections;       /* [CHUNK][tiles][S][lanes]: input products; NULL outside of chunks */
-    /* Only for 8-bit weights: the input and each head's state, quantised when first needed. */
-    quantised_vector x_quantised, h_quantised;
-    float x_scale, *head_scales; /* head_scales: [heads] */
-    uint32_t *head_ready;        /* [heads] */
-    int x_ready;
+    /* Only for 8-bit weights: the input and each head's state, quantised when first needed; until then q
+     * is NULL. */
+    quantised_vector *quantised; /* [1 + heads] */
+    uint8_t *numbers;            /* memory of their numbers */
 } layer_step;
 
 /* `scratch` is the stream's own part of the scratch memory. */
@@ -46,13 +45,9 @@ void surnn_begin_layer(layer_step *st, const surnn_model *m, surnn_stream *s, co
  * output changed; 0 for other cells. */
 int surnn_carry_spikes(layer_step *st);
 
-/* Write x[n] to v, and return its scale. */
-float surnn_quantise(const layer_step *st, const float *x, size_t n, quantised_vector v);
-
-/* sum[S][lanes]: one part's products of a tile. */
-void surnn_multiply_tile(layer_step *st, float *sum, size_t tile, int part);
-/* Add the biases of a tile to its input products, in input_sums. */
-void surnn_add_biases(layer_step *st, const float *products, size_t tile);
+/* sum[i][S][lanes]: one part's products of a tile, for each of `count` streams; the input part with
+ * biases. */
+void surnn_multiply_tile(layer_step *const *st, float *const *sum, size_t tile, int part, int count);
 /* One part's products of units with 8-bit weights: sum[S][PACKET]. Unit i belongs to st[i]. */
 void surnn_multiply_int8(layer_step *const *st, float *sum, const uint32_t *units, int count, int part);
 
@@ -91,24 +86,23 @@ static inline const float *input_of(const layer_step *st, int part, uint32_t hea
     return part == RECURRENT_PART ? st->h + head * st->layer->head_size : st->x;
 }
 
-/* input_of for 8-bit weights, and its scale. */
-static inline quantised_vector quantised_input(layer_step *st, int part, uint32_t head,
-                                               float *scale) {
+/* input_of for 8-bit weights. */
+static inline const quantised_vector *quantised_input(layer_step *st, int part, uint32_t head) {
     size_t n = input_count(st, part);
-    if (part == INPUT_PART) {
-        if (!st->x_ready) st->x_scale = surnn_quantise(st, st->x, n, st->x_quantised);
-        st->x_ready = 1;
-        *scale = st->x_scale;
-        return st->x_quantised;
-    }
-    size_t start = head * round_up(n, 64);
-    const quantised_vector h = st->h_quantised;
-    quantised_vector v = {h.q + start, h.high + start, h.low + start};
-    if (!st->head_ready[head])
-        st->head_scales[head] = surnn_quantise(st, input_of(st, part, head), n, v);
-    st->head_ready[head] = 1;
-    *scale = st->head_scales[head];
+    quantised_vector *v = st->quantised + (part == INPUT_PART ? 0 : 1 + head);
+    uint8_t *numbers = st->numbers;
+    if (v->q) return v;
+    if (part == RECURRENT_PART) numbers += quantised_size(st->op->n) + head * quantised_size(n);
+    quantise(st->m, v, st->layer->weight_type, input_of(st, part, head), n, numbers);
     return v;
+}
+
+static inline int8_weights int8_tile(const layer_step *st, size_t tile, int part) {
+    const struct recurrent *layer = st->layer;
+    size_t rows = tile_rows(st, tile, part);
+    int8_weights w = {(const int8_t *)tile_weights(st, tile, part), layer->row_sums + rows,
+                      layer->scales + rows};
+    return w;
 }
 
 /* A component of the state, [units]. */

@@ -33,58 +33,29 @@ static void find_open_streams(batch *b, const operation *op) {
 /* ---------------------------------------------------------------- tiles of 8 or 16 units */
 
 static void project_tile(batch *b, size_t tile, uint32_t streams) {
-    const struct recurrent *layer = b->st[0].layer;
-    const float *w = (const float *)(const void *)tile_weights(&b->st[0], tile, INPUT_PART);
-    const float *x[TOGETHER];
     float *sum[TOGETHER];
     layer_step *stale[TOGETHER];
     int count = 0;
     for (; streams; streams &= streams - 1) {
         layer_step *st = &b->st[lowest_bit(streams)];
         if (make_current(st, tile)) continue;
-        stale[count] = st, x[count] = st->x, sum[count] = st->input_sums + tile * layer->width;
+        stale[count] = st, sum[count] = st->input_sums + tile * st->layer->width;
         count++;
     }
-    if (!count) return;
-    size_t n = input_count(&b->st[0], INPUT_PART);
-    b->st[0].m->k->tiles(sum, w, x, n, (int)layer->products, (int)layer->lanes, count);
-    for (int i = 0; i < count; i++) {
-        surnn_add_biases(stale[i], sum[i], tile);
-        count_macs(stale[i], layer->places[tile].count, n);
-    }
+    if (count) surnn_multiply_tile(stale, sum, tile, INPUT_PART, count);
 }
 
 static void multiply_tile(batch *b, size_t tile, uint32_t streams) {
-    const struct recurrent *layer = b->st[0].layer;
-    const float *w = (const float *)(const void *)tile_weights(&b->st[0], tile, RECURRENT_PART);
-    const float *x[TOGETHER];
     float *sum[TOGETHER];
+    layer_step *st[TOGETHER];
     int count = 0;
     for (; streams; streams &= streams - 1, count++) {
         unsigned i = lowest_bit(streams);
-        layer_step *st = &b->st[i];
-        x[count] = input_of(st, RECURRENT_PART, layer->places[tile].head);
-        sum[count] = st->recurrent_sums + b->open[i] * layer->width;
-        st->open[b->open[i]++] = (uint32_t)tile;
-        count_macs(st, layer->places[tile].count, layer->head_size);
+        st[count] = &b->st[i];
+        sum[count] = st[count]->recurrent_sums + b->open[i] * st[count]->layer->width;
+        st[count]->open[b->open[i]++] = (uint32_t)tile;
     }
-    b->st[0].m->k->tiles(sum, w, x, layer->head_size, (int)layer->products, (int)layer->lanes, count);
-}
-
-/* 8-bit weights: the tile is in the cache after the first stream. */
-static void multiply_int8_tile(batch *b, size_t tile, uint32_t streams) {
-    const struct recurrent *layer = b->st[0].layer;
-    for (; streams; streams &= streams - 1) {
-        unsigned i = lowest_bit(streams);
-        layer_step *st = &b->st[i];
-        if (!make_current(st, tile)) {
-            float *sum = st->input_sums + tile * layer->width;
-            surnn_multiply_tile(st, sum, tile, INPUT_PART);
-            surnn_add_biases(st, sum, tile);
-        }
-        surnn_multiply_tile(st, st->recurrent_sums + b->open[i] * layer->width, tile, RECURRENT_PART);
-        st->open[b->open[i]++] = (uint32_t)tile;
-    }
+    surnn_multiply_tile(st, sum, tile, RECURRENT_PART, count);
 }
 
 static void multiply_tiles(batch *b, const operation *op) {
@@ -93,12 +64,8 @@ static void multiply_tiles(batch *b, const operation *op) {
         uint32_t streams = b->open_streams[gate];
         if (!streams) continue;
         for (uint32_t tile = layer->first_tile[gate]; tile < layer->first_tile[gate + 1]; tile++) {
-            if (is_int8(layer->weight_type)) {
-                multiply_int8_tile(b, tile, streams);
-            } else {
-                project_tile(b, tile, streams);
-                multiply_tile(b, tile, streams);
-            }
+            project_tile(b, tile, streams);
+            multiply_tile(b, tile, streams);
         }
     }
 }

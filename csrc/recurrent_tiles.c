@@ -1,31 +1,25 @@
 /* Recurrent layers whose tiles are 8 or 16 units side by side. */
 #include "recurrent.h"
 
-void surnn_multiply_tile(layer_step *st, float *sum, size_t tile, int part) {
-    const struct recurrent *layer = st->layer;
-    size_t n = input_count(st, part);
+void surnn_multiply_tile(layer_step *const *st, float *const *sum, size_t tile, int part, int count) {
+    const struct recurrent *layer = st[0]->layer;
+    const kernels *k = st[0]->m->k;
+    size_t n = input_count(st[0], part);
     uint32_t head = layer->places[tile].head;
-    const uint8_t *w = tile_weights(st, tile, part);
     int products = (int)layer->products, lanes = (int)layer->lanes;
-    count_macs(st, layer->places[tile].count, n);
-    if (!is_int8(layer->weight_type)) {
-        const float *x = input_of(st, part, head);
-        st->m->k->tile(sum, (const float *)(const void *)w, x, n, products, lanes);
+    const float *biases = part == INPUT_PART ? tile_biases(st[0], tile) : NULL;
+    for (int i = 0; i < count; i++) count_macs(st[i], layer->places[tile].count, n);
+    if (is_int8(layer->weight_type)) {
+        const int8_weights w = int8_tile(st[0], tile, part);
+        const quantised_vector *x[TOGETHER];
+        for (int i = 0; i < count; i++) x[i] = quantised_input(st[i], part, head);
+        k->tiles8(sum, &w, x, biases, round_up(n, 4), products, lanes, count);
         return;
     }
-    int32_t whole[MAX_PRODUCTS * PACKET];
-    size_t rows = tile_rows(st, tile, part);
-    const float *scales = layer->scales + rows;
-    float scale;
-    quantised_vector v = quantised_input(st, part, head, &scale);
-    st->m->k->tile8(whole, (const int8_t *)w, v, layer->row_sums + rows, round_up(n, 4), products,
-                    lanes);
-    st->m->k->dequantise(sum, whole, scales, scale, layer->width);
-}
-
-void surnn_add_biases(layer_step *st, const float *products, size_t tile) {
-    size_t width = st->layer->width;
-    st->m->k->add(st->input_sums + tile * width, products, tile_biases(st, tile), width);
+    const float *w = (const float *)(const void *)tile_weights(st[0], tile, part), *x[TOGETHER];
+    for (int i = 0; i < count; i++) x[i] = input_of(st[i], part, head);
+    k->tiles(sum, w, x, n, products, lanes, count);
+    for (int i = 0; biases && i < count; i++) k->add(sum[i], sum[i], biases, layer->width);
 }
 
 /* Brings a tile's part of input_sums up to date. */
@@ -34,11 +28,10 @@ static void update_input_sums(layer_step *st, size_t tile) {
     float *sum = st->input_sums + tile * layer->width;
     if (make_current(st, tile)) return;
     if (st->projections) {
-        size_t index = (st->s->frame * layer->tiles + tile) * layer->width;
-        surnn_add_biases(st, st->projections + index, tile);
+        const float *products = st->projections + (st->s->frame * layer->tiles + tile) * layer->width;
+        st->m->k->add(sum, products, tile_biases(st, tile), layer->width);
     } else {
-        surnn_multiply_tile(st, sum, tile, INPUT_PART);
-        surnn_add_biases(st, sum, tile);
+        surnn_multiply_tile(&st, &sum, tile, INPUT_PART, 1);
     }
 }
 
@@ -46,8 +39,9 @@ static void update_input_sums(layer_step *st, size_t tile) {
 void surnn_multiply_tiles(layer_step *st, size_t open) {
     for (size_t k = 0; k < open; k++) {
         size_t i = st->s->frame % 2 ? open - 1 - k : k;
+        float *sum = st->recurrent_sums + i * st->layer->width;
         update_input_sums(st, st->open[i]);
-        surnn_multiply_tile(st, st->recurrent_sums + i * st->layer->width, st->open[i], RECURRENT_PART);
+        surnn_multiply_tile(&st, &sum, st->open[i], RECURRENT_PART, 1);
     }
 }
 
@@ -57,8 +51,7 @@ static void update_full_tile(layer_step *st, size_t tile, const float *recurrent
     const float *input_sums = st->input_sums + tile * layer->width;
     const float *unit = tile_biases(st, tile) + layer->width;
     size_t first = layer->places[tile].first;
-    packet p;
-    memset(&p, 0, sizeof p);
+    packet p; /* the cell does not read the rest of it */
     for (size_t i = 0; i < layer->products; i++)
         p.x[i] = input_sums + i * PACKET, p.h[i] = recurrent_sums + i * PACKET;
     for (size_t i = 0; i < layer->parameters; i++) p.unit[i] = unit + i * PACKET;

@@ -4,26 +4,15 @@
 void surnn_multiply_int8(layer_step *const *st, float *sum, const uint32_t *units, int count,
                          int part) {
     const struct recurrent *layer = st[0]->layer;
-    int32_t whole[MAX_PRODUCTS * PACKET];
-    const int8_t *w[PACKET];
-    const int32_t *row_sums[PACKET];
-    const float *scales[PACKET];
-    quantised_vector v[PACKET];
-    float scale[PACKET];
-    size_t n = input_count(st[0], part), products = layer->products;
+    const quantised_vector *x[PACKET];
+    int8_weights w[PACKET];
+    size_t n = input_count(st[0], part);
     if (count < 1) return;
     for (int i = 0; i < count; i++) {
-        size_t rows = tile_rows(st[i], units[i], part);
-        w[i] = (const int8_t *)tile_weights(st[i], units[i], part);
-        scales[i] = layer->scales + rows;
-        row_sums[i] = layer->row_sums + rows;
-        v[i] = quantised_input(st[i], part, layer->heads == 1 ? 0 : layer->places[units[i]].head,
-                               &scale[i]);
+        w[i] = int8_tile(st[i], units[i], part);
+        x[i] = quantised_input(st[i], part, layer->heads == 1 ? 0 : layer->places[units[i]].head);
     }
-    st[0]->m->k->rows8(whole, w, v, row_sums, round_up(n, 64), (int)products, count);
-    for (size_t p = 0; p < products; p++)
-        for (int i = 0; i < count; i++)
-            sum[p * PACKET + i] = (float)whole[p * PACKET + i] * (scales[i][p] * scale[i]);
+    st[0]->m->k->rows8(sum, w, x, round_up(n, 64), (int)layer->products, count);
 }
 
 /* sum[S][PACKET]: one part's products of `count` units. */

@@ -17,10 +17,10 @@ static uint64_t bits_of(const double *number) {
     return bits;
 }
 
-/* waves[2][K]: sin and cos of omega t. */
-static void compute_waves(const struct rhythm *rhythm, float *waves, int64_t t) {
+/* waves[2][K]: sin and cos of omega t; those of frequencies `from` to `to` - 1. */
+static void compute_waves(const struct rhythm *rhythm, float *waves, size_t from, size_t to, int64_t t) {
     size_t count = rhythm->frequencies;
-    for (size_t k = 0; k < count; k++)
+    for (size_t k = from; k < to; k++)
         surnn_wave(surnn_turn(bits_of(rhythm->omega + k), t), waves + k, waves + count + k);
 }
 
@@ -114,7 +114,7 @@ static uint32_t decide_slice(const surnn_model *m, const struct rhythm *rhythm, 
 static void compute_row(const surnn_model *m, const operation *op, float *waves, uint64_t *row,
                         int64_t t) {
     memset(row, 0, words_of(op->gates) * 8);
-    compute_waves(&op->as.rhythm, waves, t);
+    compute_waves(&op->as.rhythm, waves, 0, op->as.rhythm.frequencies, t);
     for (size_t index = 0; index * SLICE < op->gates; index++)
         row[index / 4] |= (uint64_t)decide_slice(m, &op->as.rhythm, waves, op->gates, index, t)
                           << index % 4 * SLICE;
@@ -133,7 +133,7 @@ void surnn_run_sinusoids(const surnn_model *m, surnn_stream *s, const operation 
                          int64_t t) {
     const struct rhythm *rhythm = &op->as.rhythm;
     float *waves = (float *)(void *)scratch_of(m, s), sums[SLICE];
-    compute_waves(rhythm, waves, t);
+    compute_waves(rhythm, waves, 0, rhythm->frequencies, t);
     for (size_t first = 0; first < op->m; first += SLICE) {
         size_t count = op->m - first < SLICE ? op->m - first : SLICE;
         if (rhythm->slices) {
@@ -157,12 +157,13 @@ void surnn_run_sinusoids(const surnn_model *m, surnn_stream *s, const operation 
 #define FAR_CLOCK ((int64_t)1 << 40)
 
 enum { AT_ONCE = 2 }; /* slices that are prepared at a time step, or none */
+enum { SLICE_SHARE = 6 };
 
 /* A rhythm's part of a stream. Block b has the time steps from b * BLOCK + 1 on. */
 typedef struct rhythm_state {
     uint64_t block;  /* the block in rows[0], plus 1; 0: none */
     uint64_t next;   /* the block in rows[1], plus 1 */
-    uint64_t slices; /* slices of it that are prepared */
+    uint64_t done;   /* of it: waves that are computed; then K, plus slices that are prepared */
     uint64_t rows[]; /* [2][BLOCK][words]; then float [2][K]: the waves of the next block's middle */
 } rhythm_state;
 
@@ -185,7 +186,7 @@ static void prepare_slice(const surnn_model *m, const operation *op, uint64_t *r
     }
 }
 
-/* At each time step of a block, the same share of the next one. A block is prepared from the first
+/* At each time step of a block, the same share of the next one: first its waves, then its slices. A block is prepared from the first
  * time step of the one before, or not at all. */
 static void prepare_next_block(const surnn_model *m, const operation *op, rhythm_state *state,
                                int64_t t) {
@@ -195,15 +196,25 @@ static void prepare_next_block(const surnn_model *m, const operation *op, rhythm
     uint64_t next = (uint64_t)(t - 1) / BLOCK + 1, position = (uint64_t)(t - 1) % BLOCK;
     int64_t first = (int64_t)(next * BLOCK) + 1;
     if ((uint64_t)first + BLOCK <= rhythm->stored_steps) return;
-    if (position == 0) {
-        state->next = next + 1, state->slices = 0;
-        compute_waves(rhythm, waves, first + HALF_BLOCK);
-    }
+    if (position == 0) state->next = next + 1, state->done = 0;
     if (state->next != next + 1) return;
-    size_t target = (size_t)round_up(((position + 1) * all + BLOCK - 1) / BLOCK, AT_ONCE);
-    if (target > all) target = all;
-    for (; state->slices < target; state->slices++)
-        prepare_slice(m, op, state->rows + BLOCK * words, waves, (size_t)state->slices, first);
+    /* Work is counted in waves, of which a slice takes as long as K / SLICE_SHARE. */
+    size_t count = rhythm->frequencies, slice = count / SLICE_SHARE + 1, work = count + all * slice;
+    size_t target = work * ((size_t)position + 1) / BLOCK, slices = 0;
+    if (target > count) slices = (size_t)round_up((target - count) / slice, AT_ONCE), target = count;
+    if (state->done < target) {
+        compute_waves(rhythm, waves, (size_t)state->done, target, first + HALF_BLOCK);
+        state->done = target;
+    }
+    if (state->done < count) return;
+    if (slices > all) slices = all;
+    for (; state->done < count + slices; state->done++)
+        prepare_slice(m, op, state->rows + BLOCK * words, waves, (size_t)state->done - count, first);
+}
+
+static int is_prepared(const operation *op, const rhythm_state *state) {
+    size_t count = op->as.rhythm.frequencies;
+    return state->done >= count && (state->done - count) * SLICE >= op->gates;
 }
 
 /* The row of time step t, if it has been prepared; NULL if not. */
@@ -213,7 +224,7 @@ static const uint64_t *prepared_row(const surnn_model *m, surnn_stream *s, const
     size_t words = words_of(op->gates);
     uint64_t number = (uint64_t)(t - 1) / BLOCK + 1, row = (uint64_t)(t - 1) % BLOCK;
     if (!op->as.rhythm.slices || t >= FAR_CLOCK) return NULL;
-    if (row == 0 && state->next == number && state->slices * SLICE >= op->gates) {
+    if (row == 0 && state->next == number && is_prepared(op, state)) {
         memcpy(state->rows, state->rows + BLOCK * words, BLOCK * words * 8);
         state->block = number;
     }

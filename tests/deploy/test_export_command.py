@@ -55,15 +55,14 @@ def test_the_command_tells_how_to_use_what_it_wrote(to, run, tmp_path, capsys):
 
 def test_a_folder_for_browsers(run, tmp_path, capsys):
     out = tmp_path / "page"
-    assert main(["export", str(run), "--to", "web", "--weights", "int8", "--out", str(out)]) == 0
+    precision = ["--weights", "int8", "--activations", "int8"]
+    assert main(["export", str(run), "--to", "web", *precision, "--out", str(out)]) == 0
     told = capsys.readouterr().out
     assert f"python -m http.server --directory {out}" in told
     assert "checked: 400 random steps" in told
     about = json.loads((out / "model.json").read_text())
     assert (about["title"], about["sound"]) == ("copying", None)
-    assert (
-        main(["export", str(run), "--to", "engine", "--weights", "int8", "--out", f"{out}.8"]) == 0
-    )
+    assert main(["export", str(run), "--to", "engine", *precision, "--out", f"{out}.8"]) == 0
     assert (out / "model.surnn").read_bytes() == Path(f"{out}.8").read_bytes()
 
 
@@ -144,6 +143,7 @@ def test_a_file_that_fails_its_check_is_not_kept(run, tmp_path, capsys, monkeypa
     [
         (["--to", "onnx", "--weights", "int8"], "not with onnx"),
         (["--to", "hf", "--weights", "int8"], "not with hf"),
+        (["--to", "engine", "--activations", "int8"], "needs --weights int8"),
         (["--to", "pt2", "--out", "model.bin"], "ends in .pt2"),
         (["--to", "pt2", "--checkpoint", "previous"], "holds no checkpoint 'previous'"),
     ],

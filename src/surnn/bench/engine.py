@@ -15,7 +15,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from rich.table import Table
 
 from surnn import AlwaysOpen, Engine, Rhythm, SuGRU
 from surnn.deploy.export import to_engine
-from surnn.deploy.export.engine import Weights
+from surnn.deploy.export.engine_builder import Activations, Weights
 from surnn.nn.gates.calibration import bias_for_rate
 from surnn.plotting import NoMatplotlib, styled
 
@@ -40,6 +40,12 @@ OF_UNITS = (0.83, 0.87)
 """Sparsities that are also measured with one gate per unit."""
 WHOLE = (0.0, 0.83)
 """Sparsities that are also measured on whole sequences."""
+PRECISIONS: dict[str, tuple[Weights, Activations]] = {
+    "float32": ("float32", "int16"),
+    "int8": ("int8", "int16"),
+    "int8 by int8": ("int8", "int8"),
+}
+"""Types of weights and activations, by their names in the tables."""
 WIDE = 132
 """Characters of the tables."""
 PARTS = ("reset", "update", "candidate", "state")
@@ -82,8 +88,8 @@ def measure(turns: int, seed: int, folder: Path) -> dict[str, Any]:
         expected = layer(torch.from_numpy(frames)[:, None], past_horizon)[0][:, 0].numpy()
         name = "dense" if sparsity == 0 else f"{sparsity:.0%} closed"
         name = f"engine, {name}{', single units' if shared == 1 else ''}"
-        for weights in get_args(Weights):
-            engine = export(layer, weights, folder)
+        for weights, precision in PRECISIONS.items():
+            engine = export(layer, precision, folder)
             contestants.append(of_engine(engine, f"{name}, {weights}", frames, expected))
             if sparsity in WHOLE and shared == GROUP:
                 contestants.append(whole_of(engine, contestants[-1]))
@@ -129,9 +135,9 @@ def gated(dense: SuGRU, sparsity: float, shared: int) -> SuGRU:
     return layer
 
 
-def export(layer: SuGRU, weights: Weights, folder: Path) -> Engine:
-    path = folder / f"{id(layer)}-{weights}.surnn"
-    to_engine(layer, path, weights=weights)
+def export(layer: SuGRU, precision: tuple[Weights, Activations], folder: Path) -> Engine:
+    path = folder / f"{id(layer)}-{'-'.join(precision)}.surnn"
+    to_engine(layer, path, *precision)
     return Engine(path)
 
 

@@ -2,6 +2,7 @@
 
 surnn export RUN --to engine                    for surnn.Engine and the C library
 surnn export RUN --to engine --weights int8     smaller weights; predictions change a little
+surnn export RUN --to engine --weights int8 --activations int8    faster still, and less exact
 surnn export RUN --to c --out FOLDER            C files with the model in them, also for Cortex-M
 surnn export RUN --to web --out FOLDER          a page that listens, and a JavaScript module
 surnn export RUN --to onnx --out model.onnx     for onnxruntime (pip install 'surnn[onnx]')
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 Check: TypeAlias = "tuple[str, Agreement | str]"
 """A check of the file, and its result, or why it was skipped."""
+Precision: TypeAlias = tuple[str, str]
+"""Types of weights and activations."""
 HELP = "export a trained model to the C engine, C, browsers, ONNX, torch.export, Hugging Face"
 NAMES = {
     "engine": "model.surnn", "c": "model-c", "web": "model-web", "onnx": "model.onnx",
@@ -84,6 +87,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--weights", choices=("float32", "int8"), default="float32", help="for engine, c and web"
     )
     parser.add_argument(
+        "--activations",
+        choices=("int16", "int8"),
+        default="int16",
+        help="numbers that weights of 8 bits multiply; int8 is faster and less exact",
+    )
+    parser.add_argument(
         "--checkpoint",
         choices=("best", "last", "previous"),
         default="best",
@@ -93,10 +102,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Load the model, write and check the file, then give it its name."""
-    to, weights = arguments.to, arguments.weights
+    to, precision = arguments.to, (arguments.weights, arguments.activations)
+    weights = arguments.weights
     out: Path = arguments.out or arguments.run / NAMES[to]
     if weights != "float32" and to not in ENGINE_FORMATS:
         raise CommandError(f"--weights {weights} works with --to engine, c and web, not with {to}")
+    if arguments.activations != "int16" and weights != "int8":
+        raise CommandError("--activations int8 needs --weights int8")
     if to == "pt2" and out.suffix != ".pt2":
         raise CommandError(f"torch needs a name that ends in .pt2, got {out}")
     if out.exists():
@@ -112,10 +124,10 @@ def run(arguments: argparse.Namespace) -> None:
     elif to == "web":
         with option_errors():
             step = streaming_step(trained.model)
-            write = partial(write_web, trained, step, weights, arguments.run)
+            write = partial(write_web, trained, step, precision, arguments.run)
     else:
         with option_errors():  # models that cannot stream
-            write = partial(WRITERS[to], streaming_step(trained.model), weights)
+            write = partial(WRITERS[to], streaming_step(trained.model), precision)
     try:  # first the place, so that later errors have other reasons
         out.parent.mkdir(parents=True, exist_ok=True)
         # A folder of our own: nothing that exists can be in the way, or be removed.
@@ -181,7 +193,7 @@ def usage(to: str, model_input: "Tokens | Values", path: Path) -> str:
 # ---------------------------------------------------------------------------- each kind of file
 
 
-def write_engine(step: "StreamingStep", weights: str, path: Path) -> list[Check]:
+def write_engine(step: "StreamingStep", precision: Precision, path: Path) -> list[Check]:
     """Write the engine's file."""
     from surnn.deploy.engine import EngineError, library  # noqa: PLC0415
     from surnn.deploy.export import to_engine  # noqa: PLC0415
@@ -189,7 +201,7 @@ def write_engine(step: "StreamingStep", weights: str, path: Path) -> list[Check]
     from surnn.errors import option_errors  # noqa: PLC0415
 
     with option_errors(TypeError, ValueError):  # layers that the engine does not have
-        to_engine(step.model, path, weights)  # type: ignore[arg-type]
+        to_engine(step.model, path, *precision)  # type: ignore[arg-type]
     try:
         library()
     except EngineError as error:
@@ -197,14 +209,14 @@ def write_engine(step: "StreamingStep", weights: str, path: Path) -> list[Check]
     return [("checked", compare_engine(step, path))]
 
 
-def write_c(step: "StreamingStep", weights: str, path: Path) -> list[Check]:
+def write_c(step: "StreamingStep", precision: Precision, path: Path) -> list[Check]:
     """Write a folder of C files. It contains the engine's file, which is checked too."""
     from surnn.deploy.export import to_c_folder  # noqa: PLC0415
     from surnn.deploy.export.check import compare_c  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
-        checks = write_engine(step, weights, Path(folder) / "model.surnn")
-    to_c_folder(step.model, path, weights)  # type: ignore[arg-type]
+        checks = write_engine(step, precision, Path(folder) / "model.surnn")
+    to_c_folder(step.model, path, *precision)  # type: ignore[arg-type]
     if (compiler := shutil.which("cc")) is None:
         return [*checks, ("compiled", "no C compiler (cc) found")]
     try:
@@ -216,18 +228,18 @@ def write_c(step: "StreamingStep", weights: str, path: Path) -> list[Check]:
 
 
 def write_web(
-    trained: "Trained", step: "StreamingStep", weights: str, run: Path, path: Path
+    trained: "Trained", step: "StreamingStep", precision: Precision, run: Path, path: Path
 ) -> list[Check]:
     """Write a folder for browsers. Its engine is the same C code; the engine's file is checked."""
     from surnn.deploy.export import to_web  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
-        checks = write_engine(step, weights, Path(folder) / "model.surnn")
+        checks = write_engine(step, precision, Path(folder) / "model.surnn")
     sound = trained.task.sound
     if sound is not None and (threshold := trained_threshold(run, trained.step)) is not None:
         sound = replace(sound, threshold=threshold)
     to_web(
-        step.model, path, weights,  # type: ignore[arg-type]
+        step.model, path, *precision,  # type: ignore[arg-type]
         title=trained.task.name.replace("_", " "),
         classes=class_names(trained.task), sound=sound,
     )  # fmt: skip
@@ -245,7 +257,7 @@ def trained_threshold(run: Path, step: int) -> float | None:
     return None
 
 
-def write_onnx(step: "StreamingStep", weights: str, path: Path) -> list[Check]:
+def write_onnx(step: "StreamingStep", precision: Precision, path: Path) -> list[Check]:
     """Write the step for onnxruntime."""
     from surnn.deploy.export import to_onnx  # noqa: PLC0415
     from surnn.deploy.export.check import compare, onnx_step  # noqa: PLC0415
@@ -254,7 +266,7 @@ def write_onnx(step: "StreamingStep", weights: str, path: Path) -> list[Check]:
     return [("checked", compare(step, onnx_step(path)))]
 
 
-def write_pt2(step: "StreamingStep", weights: str, path: Path) -> list[Check]:
+def write_pt2(step: "StreamingStep", precision: Precision, path: Path) -> list[Check]:
     """Write the step for torch."""
     from surnn.deploy.export import to_pt2  # noqa: PLC0415
     from surnn.deploy.export.check import compare, pt2_step  # noqa: PLC0415
@@ -263,7 +275,7 @@ def write_pt2(step: "StreamingStep", weights: str, path: Path) -> list[Check]:
     return [("checked", compare(step, pt2_step(path)))]
 
 
-WRITERS: "dict[str, Callable[[StreamingStep, str, Path], list[Check]]]" = {
+WRITERS: "dict[str, Callable[[StreamingStep, Precision, Path], list[Check]]]" = {
     "engine": write_engine, "c": write_c, "onnx": write_onnx, "pt2": write_pt2
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ from torch import nn
 import surnn
 
 from .engine import engine_bytes
-from .engine_builder import Weights
+from .engine_builder import Activations, Weights
 from .engine_file import Op
 
 SOURCES = Path(__file__).parents[2] / "csrc"
@@ -20,7 +20,12 @@ NOT_INFERENCE = ("bench", "scan", "main")
 """Beginnings of the names of files that inference does not need."""
 
 
-def to_c_folder(model: nn.Module, folder: str | Path, weights: Weights = "float32") -> Path:
+def to_c_folder(
+    model: nn.Module,
+    folder: str | Path,
+    weights: Weights = "float32",
+    activations: Activations = "int16",
+) -> Path:
     """Write C sources of the engine that contain ``model``, for PCs and for microcontrollers.
 
     In the folder, ``make`` builds a program that reads frames from standard input and writes
@@ -32,6 +37,7 @@ def to_c_folder(model: nn.Module, folder: str | Path, weights: Weights = "float3
         model: see :func:`~surnn.export.to_engine`.
         folder: created if needed; files of the same names are replaced.
         weights: see :func:`~surnn.export.to_engine`.
+        activations: see :func:`~surnn.export.to_engine`.
 
     Returns:
         the folder.
@@ -43,7 +49,7 @@ def to_c_folder(model: nn.Module, folder: str | Path, weights: Weights = "float3
         ...     {"main.c", "Makefile", "src"} <= {path.name for path in folder.iterdir()}
         True
     """
-    content = engine_bytes(model, weights)
+    content = engine_bytes(model, weights, activations)
     folder, sources = Path(folder), _sources()
     templates = sources / "micro"
     for path in templates.rglob("*"):

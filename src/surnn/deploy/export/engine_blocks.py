@@ -19,7 +19,7 @@ from surnn.models.blocks import (
 from surnn.models.model import SequenceModel
 from surnn.models.scaling import ScaledEncoder
 
-from .engine_builder import EngineBuilder, Weights
+from .engine_builder import EngineBuilder
 from .engine_file import FLOAT32, Op
 from .engine_gates import as_numpy
 from .engine_layers import as_layer
@@ -80,7 +80,7 @@ def _residual(block: ResidualBlock, build: EngineBuilder, x: int, y: int, norm: 
 
 @singledispatch
 def add_encoder(
-    encoder: nn.Module, model: SequenceModel, weights: Weights
+    encoder: nn.Module, model: SequenceModel, weights: int
 ) -> tuple[EngineBuilder, int]:
     """Create an EngineBuilder whose file begins with the encoder; return it and the number of the
     output vector."""
@@ -88,25 +88,25 @@ def add_encoder(
 
 
 @add_encoder.register
-def _(encoder: nn.Embedding, model: SequenceModel, weights: Weights) -> tuple[EngineBuilder, int]:
+def _(encoder: nn.Embedding, model: SequenceModel, weights: int) -> tuple[EngineBuilder, int]:
     build = EngineBuilder(encoder.num_embeddings, takes_tokens=True, weights=weights)
     return build, build.embedding(encoder)
 
 
 @add_encoder.register
-def _(encoder: nn.Linear, model: SequenceModel, weights: Weights) -> tuple[EngineBuilder, int]:
+def _(encoder: nn.Linear, model: SequenceModel, weights: int) -> tuple[EngineBuilder, int]:
     build = EngineBuilder(encoder.in_features, takes_tokens=False, weights=weights)
     return build, build.linear(encoder, 0, FLOAT32)
 
 
 @add_encoder.register
-def _(encoder: nn.Identity, model: SequenceModel, weights: Weights) -> tuple[EngineBuilder, int]:
+def _(encoder: nn.Identity, model: SequenceModel, weights: int) -> tuple[EngineBuilder, int]:
     size = model.inputs.features  # type: ignore[union-attr]
     return EngineBuilder(size, takes_tokens=False, weights=weights), 0
 
 
 @add_encoder.register
-def _(encoder: ScaledEncoder, model: SequenceModel, weights: Weights) -> tuple[EngineBuilder, int]:
+def _(encoder: ScaledEncoder, model: SequenceModel, weights: int) -> tuple[EngineBuilder, int]:
     build = EngineBuilder(len(encoder.scale), takes_tokens=False, weights=weights)
     data = [as_numpy(part).astype(np.float32) for part in (encoder.scale, encoder.shift)]
     x = build.file.add(Op.AFFINE, 0, build.file.vector(len(encoder.scale)), data=data)

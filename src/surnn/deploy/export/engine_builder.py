@@ -1,6 +1,6 @@
 """The parts that blocks share, as operations of the engine: linear maps, norms, layers."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -11,11 +11,27 @@ from surnn.nn.cells.spiking import ALIF, LIF
 from surnn.nn.layers import SelectiveLayer
 from surnn.nn.layers.weights import suffix_of
 
-from .engine_file import FLOAT32, INT8, EngineFile, Op, float_bits, linear, recurrent
+from .engine_file import FLOAT32, INT8, INT8_BY_INT8, EngineFile, Op, float_bits, linear, recurrent
 from .engine_gates import add_gate, as_numpy
 
 Weights = Literal["float32", "int8"]
+Activations = Literal["int16", "int8"]
 CELLS = {"rnn_tanh": 0, "rnn_relu": 1, "gru": 2, "lstm": 3}
+
+
+def weight_type(weights: Weights, activations: Activations) -> int:
+    """The number of a type of weights in the format.
+
+    Raises:
+        ValueError: there is no such type.
+    """
+    if weights not in get_args(Weights):
+        raise ValueError(f"weights are 'float32' or 'int8', got {weights!r}")
+    if activations not in get_args(Activations):
+        raise ValueError(f"activations are 'int16' or 'int8', got {activations!r}")
+    if activations == "int8" and weights != "int8":
+        raise ValueError("8-bit activations need weights='int8'; float32 weights have none")
+    return {"float32": FLOAT32, "int8": INT8_BY_INT8 if activations == "int8" else INT8}[weights]
 
 
 class EngineBuilder:
@@ -26,12 +42,12 @@ class EngineBuilder:
     Args:
         input_size: numbers of a frame, or the size of the vocabulary.
         takes_tokens: whether the input is a token.
-        weights: how large weights are stored.
+        weights: how large weights are stored: FLOAT32, INT8 or INT8_BY_INT8.
     """
 
-    def __init__(self, input_size: int, takes_tokens: bool, weights: Weights) -> None:
+    def __init__(self, input_size: int, takes_tokens: bool, weights: int) -> None:
         self.file = EngineFile(input_size, takes_tokens)
-        self.weights = INT8 if weights == "int8" else FLOAT32
+        self.weights = weights
 
     def linear(
         self, module: nn.Linear, x: int, weights: int | None = None, selective: bool = False

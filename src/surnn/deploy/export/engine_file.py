@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-MAGIC, VERSION = b"SURNN\r\n\x1a", 1
+MAGIC = b"SURNN\r\n\x1a"
 HEADER_SIZE, ALIGNMENT = 64, 64
-FLOAT32, INT8 = 0, 1
+FLOAT32, INT8, INT8_BY_INT8 = 0, 1, 2
+"""Types of weights. 8-bit weights multiply numbers of 16 bits, or of 8 bits."""
 LANES = 16
 """Outputs of a linear map, or units of a recurrent layer, that are computed together."""
 
@@ -59,9 +60,15 @@ class EngineFile:
         self.input_size, self.takes_tokens = input_size, takes_tokens
         self.buffers = [1 if takes_tokens else input_size]
         self.gates = 0
+        self.weight_types: set[int] = set()
         self._operations: list[bytes] = []
         self._arrays: list[bytes] = []
         self._end = HEADER_SIZE
+
+    @property
+    def version(self) -> int:
+        """The version of the format; engines refuse a newer one than they know by the header."""
+        return 2 if INT8_BY_INT8 in self.weight_types else 1
 
     def vector(self, size: int) -> int:
         """Add a vector of numbers; returns its number. Vector 0 is the input."""
@@ -114,7 +121,7 @@ class EngineFile:
             table,
             sizes,
         ) + b"".join(self._arrays)
-        return MAGIC + struct.pack("<2I", VERSION, zlib.crc32(rest)) + rest
+        return MAGIC + struct.pack("<2I", self.version, zlib.crc32(rest)) + rest
 
 
 def float_bits(value: float) -> int:
@@ -176,7 +183,7 @@ def linear(
     for block in blocks.astype(np.float32):
         for first in range(0, outputs, LANES):
             rows: Any = block[first : first + LANES]
-            if weights == INT8:
+            if weights != FLOAT32:
                 rows, scale = quantise(rows)
                 scales.append(_padded(scale, LANES))
                 sums.append(_padded(rows.astype(np.int32).sum(-1), LANES))
@@ -188,6 +195,7 @@ def linear(
         np.concatenate(sums).astype(np.int32) if sums else None,
     ]
     out = file.vector(groups * outputs)
+    file.weight_types.add(weights)
     changes = int(selective and groups == 1 and weights == FLOAT32)
     return file.add(Op.LINEAR, into, out, numbers=[groups, weights, changes], data=data)
 
@@ -236,7 +244,7 @@ def recurrent(
         cell: the cell's number.
         heads: blocks of the recurrence.
         arrays: ``input`` [S, H, I], ``recurrent`` [S, H, D], ``bias`` [S, H], ``unit`` [P, H].
-        weights: FLOAT32 or INT8.
+        weights: FLOAT32, INT8 or INT8_BY_INT8.
         options: further numbers of the cell.
     """
     units = arrays["bias"].shape[1]
@@ -247,7 +255,7 @@ def recurrent(
         chosen = slice(first, first + count)
         for name in ("input", "recurrent"):
             rows: Any = arrays[name][:, chosen].astype(np.float32)
-            if weights == INT8:
+            if weights != FLOAT32:
                 rows, scale = quantise(rows)
                 fill = ((0, 0), (0, lanes - count))
                 scales.append(np.pad(scale, fill).ravel())
@@ -264,4 +272,5 @@ def recurrent(
         np.concatenate(sums).astype(np.int32) if sums else None,
     ]
     numbers = [cell, units, heads, lanes, weights, len(tiles), *options]
+    file.weight_types.add(weights)
     return file.add(Op.RECURRENT, into, file.vector(units), gate[0], numbers, data)

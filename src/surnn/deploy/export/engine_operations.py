@@ -9,7 +9,7 @@ from surnn.models.selective import Selective
 from surnn.models.signature import Tokens
 
 from .engine_blocks import GLUS
-from .engine_builder import EngineBuilder, Weights
+from .engine_builder import EngineBuilder
 from .engine_file import FLOAT32, Op, float_bits, linear
 from .engine_gates import as_numpy
 from .modules.program import (
@@ -31,7 +31,7 @@ SIMPLE: dict[type[nn.Module], int] = {
 SELU = 1.6732632423543772, 1.0507009873554805
 
 
-def program_bytes(program: StreamProgram, weights: Weights) -> bytes:
+def program_bytes(program: StreamProgram, weights: int) -> bytes:
     """The engine's file of a user's module.
 
     Linear maps that read the input or write the output keep float32 weights.
@@ -53,7 +53,7 @@ def program_bytes(program: StreamProgram, weights: Weights) -> bytes:
     return build.file.to_bytes(vectors[program.output])
 
 
-def _builder(program: StreamProgram, weights: Weights) -> EngineBuilder:
+def _builder(program: StreamProgram, weights: int) -> EngineBuilder:
     if isinstance(program.inputs, Tokens):
         return EngineBuilder(program.inputs.vocabulary, takes_tokens=True, weights=weights)
     return EngineBuilder(program.inputs.features, takes_tokens=False, weights=weights)

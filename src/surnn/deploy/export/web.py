@@ -12,7 +12,7 @@ from torch import nn
 import surnn
 
 from .engine import engine_bytes
-from .engine_builder import Weights
+from .engine_builder import Activations, Weights
 
 if TYPE_CHECKING:
     from surnn.tasks.sound import Sound
@@ -26,6 +26,7 @@ def to_web(
     model: nn.Module,
     folder: str | Path,
     weights: Weights = "float32",
+    activations: Activations = "int16",
     *,
     title: str = "surnn",
     classes: Sequence[str] = (),
@@ -41,6 +42,7 @@ def to_web(
         model: see :func:`~surnn.export.to_engine`.
         folder: created if needed; files of the same names are replaced.
         weights: see :func:`~surnn.export.to_engine`.
+        activations: see :func:`~surnn.export.to_engine`.
         title: the page's heading.
         classes: names of the model's outputs.
         sound: how the model listens; a task of sounds has it as ``task.sound``.
@@ -48,7 +50,7 @@ def to_web(
     Returns:
         the folder.
     """
-    content = engine_bytes(model, weights)
+    content = engine_bytes(model, weights, activations)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for source in sorted(ASSETS.iterdir()):
