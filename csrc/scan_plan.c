@@ -51,14 +51,14 @@ static void list_shared(scan_plan *p, const surnn_scan *s, uint8_t *open) {
  * Most units are closed: they are skipped eight at a time. */
 static void list_each(scan_plan *p, const surnn_scan *s, const float *gate, int64_t from, int64_t to,
                       uint8_t *open, uint32_t *number, int64_t *place, int64_t *runs, int64_t *pairs) {
-    size_t width = (size_t)s->width, gates = (size_t)s->gate_width;
-    size_t stride = (size_t)s->heads * gates, eights = (width + 7) / 8;
+    size_t width = (size_t)s->width, eights = (width + 7) / 8;
+    size_t stride = (size_t)s->heads * width;
     int any = 0;
     memset(number, 0, 8 * eights * sizeof *number);
     for (int fill = 0; fill < 2; fill++) {
         for (int64_t b = from; b < to; b++) {
             uint8_t *row = open + (size_t)(b - from) * 8 * eights;
-            if (!fill) any |= read_gates(row, gate + (size_t)b * stride, gates, width);
+            if (!fill) any |= read_gates(row, gate + (size_t)b * stride, width, width);
             for (size_t e = 0; e < eights; e++) {
                 uint64_t eight;
                 memcpy(&eight, row + 8 * e, sizeof eight);
@@ -80,6 +80,22 @@ static void list_each(scan_plan *p, const surnn_scan *s, const float *gate, int6
     }
 }
 
+/* The same where a head has one gate: all its units have the same sequences. */
+static void list_head(scan_plan *p, const surnn_scan *s, const float *gate, int64_t from, int64_t to,
+                      int64_t *runs, int64_t *pairs) {
+    int32_t *sequence = p->sequence + *pairs;
+    size_t count = 0;
+    for (int64_t b = from; b < to; b++)
+        if (gate[b * s->heads] != 0.0f) sequence[count++] = (int32_t)b;
+    if (!count) return;
+    for (int64_t u = 0; u < s->width; u++) {
+        p->unit[*runs] = (int32_t)u;
+        p->start[(*runs)++] = *pairs;
+        if (u) memcpy(p->sequence + *pairs, sequence, count * sizeof *sequence);
+        *pairs += (int64_t)count;
+    }
+}
+
 static void list_all(scan_plan *p, const surnn_scan *s, uint8_t *open, uint32_t *number,
                      int64_t *place) {
     size_t heads = (size_t)s->heads, steps = (size_t)s->steps, gates = (size_t)s->gate_width;
@@ -91,8 +107,8 @@ static void list_all(scan_plan *p, const surnn_scan *s, uint8_t *open, uint32_t 
                 const float *gate = s->gate + (t * (size_t)s->gate_batch * heads + n) * gates;
                 p->first[list++] = runs;
                 p->start[runs] = pairs;
-                list_each(p, s, gate, p->bound[k], p->bound[k + 1], open, number, place, &runs,
-                          &pairs);
+                if (gates == 1) list_head(p, s, gate, p->bound[k], p->bound[k + 1], &runs, &pairs);
+                else list_each(p, s, gate, p->bound[k], p->bound[k + 1], open, number, place, &runs, &pairs);
             }
     p->first[list] = runs;
     p->start[runs] = pairs;
