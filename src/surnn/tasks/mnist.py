@@ -65,7 +65,7 @@ class SequentialMnist(LabelledPixels):
 
     Args:
         augment: ``"shift"`` moves training images by up to two pixels each way, before they are
-            put into order; published numbers use ``"none"``, as far as they say.
+            put into order; published numbers use ``"none"``, as far as they state.
     """
 
     augment: Augment = field(default="none", kw_only=True)
@@ -122,7 +122,7 @@ class SequentialMnist(LabelledPixels):
 
 @dataclass(frozen=True)
 class PermutedMnist(SequentialMnist):
-    """psMNIST: sMNIST with the pixels in one fixed other order.
+    """psMNIST: sMNIST with its pixels in another, fixed order.
 
     Args:
         permutation: ``"bitreversal"``: the numbers below 1024 with their ten bits reversed, of
