@@ -39,7 +39,7 @@ class Streaming(RecurrentWeights):
 
     @property
     def needs_state(self) -> bool:
-        """Whether a sequence in pieces needs a clock or a gate's memory besides h."""
+        """Whether a sequence in pieces needs a clock or a gate's memory in addition to h."""
         return any(gate.needs_state() for gate in self.gates)  # type: ignore[operator]
 
     def init_state(self, batch_size: int = 1, hx: Hidden | None = None) -> SuState:
