@@ -109,7 +109,7 @@ def test_starts_of_tokens():
 
 
 def test_patterns_that_match_nothing_or_are_none(text):
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a regular expression"):
         TextFile(path=text, documents="(")
     with pytest.raises(ValueError, match="no document starts"):
         TextFile(path=text, context=16, documents="never").prepare(CPU)
