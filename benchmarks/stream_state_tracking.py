@@ -5,7 +5,7 @@
 
 RUN is a run of state-tracking-s3 with its weights. Test sequences of ``--length`` time steps go
 through torch and through the engine, and the answers at all elements and at the end are compared.
-Times are those of one thread (its own processor time, the fastest of ``--turns``), beside dense
+Times are those of one thread (its own processor time, the fastest of ``--turns``), next to dense
 GRUs in the engine: one with as many parameters, one of the same width. Weights do not matter to
 a dense GRU's time, so these are not trained. ``run`` gets a whole sequence, ``step`` one token a
 call from Python.

@@ -1,4 +1,4 @@
-"""The browser: a keyword model in headless Chromium, beside onnxruntime-web.
+"""The browser: a keyword model in headless Chromium, compared with onnxruntime-web.
 
     PYTHONPATH=tests python benchmarks/web.py RUN --out results/web
     npm install onnxruntime-web                            # elsewhere; for this comparison only

@@ -120,7 +120,7 @@ typedef enum surnn_mapping {
 } surnn_mapping;
 
 typedef struct surnn_options {
-    surnn_mapping mapping; /* of surnn_load_with */
+    surnn_mapping mapping; /* for surnn_load_with only */
     /* Most bytes that a stream and its workspace may need; a file that needs more is refused with
      * SURNN_LIMIT. 0: 16 MiB plus 64 times the file's size, at most 1 GiB. */
     uint64_t max_memory;
@@ -145,7 +145,7 @@ SURNN_API surnn_status surnn_describe_layer(const surnn_model *model, uint32_t l
 
 /* ---- streams */
 
-/* A stream at its beginning: t = 0, all state zero. */
+/* A new stream: t = 0, all state zero. */
 SURNN_API surnn_status surnn_stream_new(const surnn_model *model, surnn_stream **stream);
 SURNN_API void surnn_stream_free(surnn_stream *stream);
 /* surnn_stream_new in the caller's memory: info.stream_size bytes that begin at a multiple of 64. Do
@@ -160,19 +160,19 @@ SURNN_API surnn_status surnn_step(const surnn_model *model, surnn_stream *stream
 SURNN_API surnn_status surnn_step_token(const surnn_model *model, surnn_stream *stream,
                                         uint32_t token, float *out);
 /* Many time steps: frames[steps][input_size] to out[steps][output_size]. The results equal those of
- * single steps bit for bit. It is faster: 16 frames at a time pass through each layer. */
+ * single steps bit for bit. The call is faster, because each layer processes 16 frames at a time. */
 SURNN_API surnn_status surnn_run(const surnn_model *model, surnn_stream *stream,
                                  const float *frames, size_t steps, float *out);
 SURNN_API surnn_status surnn_run_tokens(const surnn_model *model, surnn_stream *stream,
                                         const uint32_t *tokens, size_t steps, float *out);
-/* Copy the whole state to bytes[info.saved_size], and back; also the way to clone a stream. The bytes
- * are valid for the same model on the same kind of machine. */
+/* Copy the whole state to bytes[info.saved_size], and back. This is also the way to clone a stream.
+ * The bytes are valid for the same model on the same kind of machine. */
 SURNN_API surnn_status surnn_save(const surnn_model *model, const surnn_stream *stream,
                                   void *bytes, size_t size);
 SURNN_API surnn_status surnn_restore(const surnn_model *model, surnn_stream *stream,
                                      const void *bytes, size_t size);
 /* The clock t: the number of time steps taken, at most SURNN_MAX_CLOCK. Gates that depend on time read
- * it. Rhythms are computed ahead: for up to 32 time steps after it was set they take longer. */
+ * it. Rhythms are computed in advance, so up to 32 time steps after surnn_set_clock take longer. */
 SURNN_API int64_t surnn_clock(const surnn_stream *stream);
 SURNN_API surnn_status surnn_set_clock(const surnn_model *model, surnn_stream *stream, int64_t t);
 /* The work done since the stream was new or reset. */
@@ -181,10 +181,10 @@ SURNN_API void surnn_work_done(const surnn_model *model, const surnn_stream *str
 
 /* ---- many streams */
 
-/* A stream needs memory for its state and a workspace, which is used only during a call. Streams that
- * are made here have no workspace of their own: they are smaller, and share one for each thread. All
- * functions above work with them, except surnn_step, surnn_step_token, surnn_run and
- * surnn_run_tokens. surnn_stream_free releases them. */
+/* A stream needs memory for its state and for a workspace, which is used only during a call. The
+ * streams of this section have no workspace of their own, so they are smaller: all streams of a
+ * thread share one. All functions above work with them, except surnn_step, surnn_step_token,
+ * surnn_run and surnn_run_tokens. surnn_stream_free releases them. */
 SURNN_API surnn_status surnn_state_new(const surnn_model *model, surnn_stream **stream);
 /* The same in the caller's memory: info.state_size bytes that begin at a multiple of 64. */
 SURNN_API surnn_status surnn_state_place(const surnn_model *model, void *memory, size_t room,
@@ -197,8 +197,8 @@ SURNN_API surnn_status surnn_workspace_place(const surnn_model *model, void *mem
                                              surnn_workspace **workspace);
 /* One time step of each stream: frames[count][input_size] to out[count][output_size]. The streams may
  * be at different time steps; none may occur twice. The results equal those of single steps bit for
- * bit. It is faster: weights are read once for 32 streams, and streams at the same time step share
- * their clocks. After an error no stream has changed. */
+ * bit. The call is faster: weights are read once for 32 streams, and streams at the same time step
+ * share their clocks. After an error no stream has changed. */
 SURNN_API surnn_status surnn_step_many(const surnn_model *model, surnn_workspace *workspace,
                                        surnn_stream *const *streams, size_t count,
                                        const float *frames, float *out);

@@ -45,7 +45,7 @@ class Recall:
         return torch.stack((shown, torch.randn(ENVIRONMENTS) * 0.3, (self.left == 1).float()), -1)
 
     def act(self, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Rewards, and which episodes start anew with the next observation."""
+        """Rewards, and which episodes restart with the next observation."""
         asked = self.left == 1
         reward = torch.where(asked, torch.where(action * 2.0 - 1 == self.cue, 1.0, -1.0), 0.0)
         self.left = self.left - 1

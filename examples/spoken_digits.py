@@ -6,7 +6,7 @@
 FOLDER holds the Free Spoken Digit Dataset and the noise of Speech Commands (``surnn data list``
 says how to get them). The gates see the sound and pay for every update, so they learn to open for
 speech. The stream has no end and no marks where a digit begins: when the gates have been open and
-close again, the prediction is read, and the stream starts anew.
+close again, the prediction is read, and the stream restarts.
 """
 
 import argparse

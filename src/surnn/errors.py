@@ -25,7 +25,7 @@ EXTRAS = {
 
 
 class SurnnError(Exception):
-    """An error that the user can fix: what came, what was expected, how to fix it.
+    """An error that the user can fix. It states the value received, the one expected, and the fix.
 
     Example:
         >>> import surnn
@@ -42,7 +42,7 @@ class ConfigError(SurnnError, ValueError):
 
 
 class ClockError(SurnnError, ValueError):
-    """A hidden state whose time step a layer needs and cannot know, and how to carry it.
+    """A hidden state has lost the time step that a layer needs; the message shows how to keep it.
 
     Example:
         >>> import surnn, torch
@@ -64,7 +64,7 @@ class InputError(ValueError, RuntimeError):
 
 
 class RunError(SurnnError):
-    """A run folder that cannot be read or written, and how to fix it.
+    """A run folder cannot be read or written; the message explains how to fix it.
 
     Example:
         >>> issubclass(RunError, SurnnError)

@@ -76,7 +76,7 @@ def ours(task: StateTracking, steps: int, **options: Any) -> RunConfig:
 
 
 def rival(task: StateTracking, name: str, steps: int, factor: float = 1.0) -> RunConfig:
-    """Another layer with as many parameters, for ``steps``; ``factor`` is of its learning rate."""
+    """Another layer with as many parameters, for ``steps``; ``factor`` scales its learning rate."""
     kind, model, _ = RIVALS[name]
     config = ours(replace(task, growing=growing(steps)), steps).with_model(kind, **model)
     train = replace(config.train, learning_rate=factor * LEARNING_RATES[name])

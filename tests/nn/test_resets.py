@@ -119,7 +119,7 @@ def test_gradcheck_with_soft_gates(kind, gate):
 @pytest.mark.parametrize("options", [{"bidirectional": True, "num_layers": 2}, {"expand": 2}])
 @pytest.mark.parametrize("padded", [False, True])
 def test_directions_and_projections(options, padded):
-    """Units that read backwards start anew at the end of each part."""
+    """Units that read backwards restart at the end of each part."""
     torch.manual_seed(0)
     lengths = torch.tensor([STEPS, 1, 7]) if padded else None
     assert_equals_parts(make_layer(**options), *sequences(), lengths)
@@ -286,7 +286,7 @@ class Remembering(surnn.Gate):
 def test_a_gate_with_memory_that_cannot_restart_says_so():
     layer = make_layer(gate=Remembering())
     x, reset = sequences()
-    with pytest.raises(ValueError, match="Remembering has a memory and cannot start anew"):
+    with pytest.raises(ValueError, match="Remembering has a memory and cannot restart"):
         layer(x, reset=reset)
 
 

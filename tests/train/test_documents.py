@@ -1,4 +1,4 @@
-"""Packed documents: a model starts anew at each document's first token, in training and tests."""
+"""Packed documents: a model restarts at each document's first token, in training and tests."""
 
 from itertools import pairwise
 
@@ -97,7 +97,7 @@ def test_models_that_cannot_start_anew_say_so(text, kind):
     task.prepare(CPU)
     model = ModelConfig(kind=kind, layers=1, width=16)
     built = SequenceModel(model, RhythmConfig(), task.input, task.output, task.steps)
-    with pytest.raises(ConfigError, match="cannot start anew inside a sequence"):
+    with pytest.raises(ConfigError, match="cannot restart inside a sequence"):
         evaluate(built, task, "test", 2, CPU)
 
 
@@ -109,7 +109,7 @@ def test_starts_of_tokens():
 
 
 def test_patterns_that_match_nothing_or_are_none(text):
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a regular expression"):
         TextFile(path=text, documents="(")
     with pytest.raises(ValueError, match="no document starts"):
         TextFile(path=text, context=16, documents="never").prepare(CPU)

@@ -35,7 +35,7 @@ class ModelConfig:
     None: heads of 16 units, or of 32 in transformer and delta."""
     block: Literal["auto", "residual", "feedforward", "stack"] = "auto"
     """The block around a layer. residual: a residual block as in S4. feedforward: a block as in a
-    transformer. stack: nothing. auto: feedforward for a transformer, residual for the others."""
+    transformer. stack: no block. auto: feedforward for a transformer, residual for the others."""
     widths: tuple[int, ...] | None = None
     """Units of each layer of a stack. None: model.width units in each of model.layers layers."""
     norm: Literal["layer", "batch", "rms"] = "layer"
@@ -88,7 +88,7 @@ class ModelConfig:
     products: int = 1
     """delta: number of reflections per time step."""
     threshold: float = 0.1
-    """deltagru: change of an input or a state above which it is multiplied anew."""
+    """deltagru: change of an input or a state above which it is multiplied again."""
     budget: float = 0.0
     """skipgru: weight of the share of updates in the loss. deltagru: weight of the mean change of
     states."""

@@ -46,8 +46,8 @@ class TrainConfig:
     """Weight of |update rate - gate.target_rate|, summed over layers, in the loss."""
     rate_ramp: tuple[float, float] | None = None
     """Start and end, as shares of the optimizer steps, between which the target of
-    train.rate_penalty moves from gate.rate to gate.target_rate: learn first, save updates then.
-    None: gate.target_rate from the first step."""
+    train.rate_penalty moves from gate.rate to gate.target_rate: the model first learns, then saves
+    updates. None: gate.target_rate from the first step."""
     margin_penalty: float = 0.0
     """Weight of the mean of max(0, 1 - |pre-activation| / gate.margin), summed over layers, in the
     loss."""

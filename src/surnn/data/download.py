@@ -161,7 +161,7 @@ def _validator(headers: Message) -> str:
 
 
 def _continues(headers: Message, part: Path, here: int) -> bool:
-    """Whether a partial answer begins at byte ``here`` of the version that ``part`` is of."""
+    """Whether a partial answer begins at byte ``here`` of the version in ``part``."""
     lines = _origin(part).read_text(encoding="utf-8").splitlines()
     stored, sent = (lines[1] if len(lines) > 1 else ""), _validator(headers)
     if stored and sent and stored != sent:

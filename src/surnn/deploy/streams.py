@@ -105,7 +105,7 @@ class Stream:
     def step(self, frame: Any, reset: bool = False) -> np.ndarray:
         """The prediction [output_size] after one frame [input_size] or one token.
 
-        With ``reset`` the stream starts anew before it.
+        With ``reset`` the stream restarts before it.
         """
         if reset:
             self.reset()
@@ -128,7 +128,7 @@ class Stream:
         """Predictions [T, output_size] after each of many frames [T, input_size] or tokens [T].
 
         A model whose tokens are bytes also takes bytes: ``stream.run(b"abc")``. Where ``reset``
-        [T] is True, the stream starts anew before that frame.
+        [T] is True, the stream restarts before that frame.
         """
         engine = self.engine
         frames = engine.inputs(frames)
@@ -264,7 +264,7 @@ class Streams(Sequence[Stream]):
         """One time step of each stream: frames [n, input_size], or tokens [n], to [n, output_size].
 
         The results equal those of single steps bit for bit. Streams where ``reset`` [n] is True
-        start anew before it.
+        restart before it.
         """
         engine, lib = self.engine, library()
         frames = engine.inputs(frames)

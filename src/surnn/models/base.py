@@ -40,9 +40,9 @@ class StreamModule(nn.Module, ABC):
         """Raise ConfigError if an endless stream cannot be read in parts of several time steps."""
 
     def check_resets(self) -> None:
-        """Raise ConfigError if a sequence cannot start anew inside it (argument ``reset``)."""
+        """Raise ConfigError if a sequence cannot restart inside it (argument ``reset``)."""
         raise ConfigError(
-            f"{type(self).__name__} cannot start anew inside a sequence, as packed documents need: "
+            f"{type(self).__name__} cannot restart inside a sequence, as packed documents need: "
             "leave out --task.documents, or use another --model.kind"
         )
 
@@ -78,7 +78,7 @@ class Mixer(StreamModule):
     ``surnn.analysis.gradient_profile`` follows gradients through the states."""
 
     handles_resets: ClassVar[bool] = False
-    """Whether ``forward`` and ``run`` take ``reset`` [B, T], a bool mask: the sequence starts anew
+    """Whether ``forward`` and ``run`` take ``reset`` [B, T], a bool mask: the sequence restarts
     before a time step where it is True, and nothing earlier is seen there. It is passed only if
     there are resets."""
 
@@ -119,7 +119,7 @@ class Block(StreamModule):
     ) -> Any:
         """Outputs; with a ``state``, outputs and the state after x (or after ``lengths``).
 
-        Where ``reset`` [T, B] is True, a sequence starts anew before the time step.
+        Where ``reset`` [T, B] is True, a sequence restarts before the time step.
         """
 
 

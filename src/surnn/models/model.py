@@ -118,8 +118,9 @@ class SequenceModel(nn.Module):
         """[B, size] or [B, T, size]; pairs [B, 2, T, ...] give [B, size].
 
         From a ``state``: predictions [B, T, size], and the state after x, or after ``lengths``.
-        ``reset`` [B, T] bool, for predictions at each step: where it is True, a sequence starts
-        anew before the time step, in all blocks. Dropout per sequence and batch norms span parts.
+        ``reset`` [B, T] bool, for predictions at each step: where it is True, a sequence
+        restarts before the time step, in all blocks. Dropout per sequence and batch norms span
+        parts.
         """
         starts = self._check_reset(reset)
         if state is not None:
@@ -135,7 +136,7 @@ class SequenceModel(nn.Module):
         return self.head(self._pool(y, lengths))
 
     def _check_reset(self, reset: Tensor | None) -> Tensor | None:
-        """The resets with time first, [T, B]; raises if some block cannot start anew."""
+        """The resets with time first, [T, B]; raises if some block cannot restart."""
         if reset is None:
             return None
         if self.output.per != "step":

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 def activation_bytes(module: nn.Module, *inputs: Any, **options: Any) -> int:
     """Bytes that one forward pass saves for its backward pass, without parameters and inputs.
 
-    With event-driven backends, activation memory scales with the update rate. Divide by
-    ``x.numel()`` for the bytes per token. Temporary memory within the two passes is not counted;
-    on a GPU, ``peak_memory`` in a run's log includes it.
+    With event-driven backends, activation memory scales with the update rate. Divide by the number
+    of tokens, T times B, for the bytes per token. Temporary memory within the two passes is not
+    counted; on a GPU, ``peak_memory`` in a run's log includes it.
 
     Example:
         >>> import surnn

@@ -1,6 +1,6 @@
-"""Resets inside a sequence: where the last one was, and the clock that starts anew there.
+"""Resets inside a sequence: where the last one was, and the clock that restarts there.
 
-A reset is an entry of a mask [T, B]: the sequence starts anew before that time step.
+A reset is an entry of a mask [T, B]: the sequence restarts before that time step.
 """
 
 import torch

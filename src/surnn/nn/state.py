@@ -50,10 +50,10 @@ class SuState(NamedTuple):
         return SuState(self.cell.to(device), self.t.to(device), moved)
 
     def reset(self, done: Tensor) -> "SuState":
-        """A copy in which the sequences where ``done`` [B] is true start anew.
+        """A copy in which the sequences where ``done`` [B] is true restart.
 
-        Their hidden values, their clock and the memory of their gates are zero. It waits for no
-        device: nothing depends on how many are done.
+        Their hidden values, their clock and the memory of their gates are zero. The host does
+        not wait for the GPU: no size depends on how many sequences are done.
         """
         if done.shape != self.cell.shape[2:3]:
             raise ValueError(

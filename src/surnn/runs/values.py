@@ -23,7 +23,7 @@ STATE = {
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Whether a value from a file is of the annotated type; True for types that no file has."""
+    """Whether a value from a file has the annotated type; True for types that no file has."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return any(fits(value, each) for each in arguments)
@@ -36,7 +36,7 @@ def fits(value: Any, kind: Any) -> bool:
 
 
 def _fit(values: Sequence[Any], kinds: tuple[Any, ...]) -> bool:
-    """Whether the entries of a tuple are of the annotated types."""
+    """Whether the entries of a tuple have the annotated types."""
     if kinds[1:] == (Ellipsis,):
         kinds = kinds[:1] * len(values)
     return len(values) == len(kinds) and all(map(fits, values, kinds))

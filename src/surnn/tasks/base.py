@@ -41,7 +41,7 @@ class Batch(NamedTuple):
     starts_stream: Tensor | None = None
     """One bool, for stateful tasks: the batch starts from the initial state."""
     reset: Tensor | None = None
-    """[B, T] bool: the sequence starts anew before this time step; None means nowhere."""
+    """[B, T] bool: the sequence restarts before this time step; None means nowhere."""
 
     @property
     def resets(self) -> dict[str, Tensor]:
@@ -122,7 +122,7 @@ class Task(ABC):
 
     @property
     def has_resets(self) -> bool:
-        """Whether sequences start anew inside: every batch then has a :attr:`Batch.reset`."""
+        """Whether sequences contain resets: every batch then has a :attr:`Batch.reset`."""
         return False
 
     @property

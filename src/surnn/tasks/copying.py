@@ -39,11 +39,11 @@ def memoryless_loss(delay: int, symbols: int = 10) -> float:
 class Copying(GeneratedTask):
     """Copying Memory.
 
-    Input: ``symbols`` symbols out of 8, ``delay - 1`` blanks, one signal, ``symbols`` blanks;
-    one-hot in 9 channels (8 symbols and the signal), blanks are zero. Target: blanks, and the
-    symbols at the end. Training batches are generated; validation and test have 1000 fixed
-    sequences each, the same on all devices. The metric is accuracy at the answer's positions. The
-    cross entropies of the answer and of all positions are logged too.
+    Input: first the symbols, each one of 8, then ``delay - 1`` blanks, one signal, and as many
+    blanks as symbols; one-hot in 9 channels (8 symbols and the signal), blanks are zero. Target:
+    blanks, and the symbols at the end. Training batches are generated; validation and test have
+    1000 fixed sequences each, the same on all devices. The metric is accuracy at the answer's
+    positions. The cross entropies of the answer and of all positions are logged too.
 
     Args:
         delay: time steps from the last symbol to the signal.

@@ -107,8 +107,8 @@ class KeywordStream(Task):
         test_words_per_minute: the same in validation and test.
         snr_db: range of the level of a word over that of the noise, in decibels.
         noise_db: range of the level of the noise; 0 is typical of the recordings.
-        mask_bands: SpecAugment in training: most neighbouring bands that are masked.
-        mask_frames: SpecAugment in training: most successive frames that are masked.
+        mask_bands: SpecAugment in training: mask at most this many neighbouring bands.
+        mask_frames: SpecAugment in training: mask at most this many successive frames.
     """
 
     seconds: float = 10.0

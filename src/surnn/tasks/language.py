@@ -54,8 +54,8 @@ class Language(Task):
         overlap: tokens at the start of a validation or test window that the window before has
             predicted already. They are read but not counted, so that every token has context.
         documents: a regular expression that matches where a document starts, such as
-            ``'\\n = [^=]'`` for WikiText. Windows are packed with documents: the model starts anew
-            before the first token of each, and reads nothing across. By default the text is one
+            ``'\\n = [^=]'`` for WikiText. Windows are packed with documents: the model restarts
+            before the first token of each and carries nothing across. By default the text is one
             document.
     """
 

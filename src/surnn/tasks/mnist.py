@@ -65,7 +65,7 @@ class SequentialMnist(LabelledPixels):
 
     Args:
         augment: ``"shift"`` moves training images by up to two pixels each way, before they are
-            put into order; published numbers use ``"none"``, as far as they say.
+            put into order; published numbers use ``"none"``, as far as they state.
     """
 
     augment: Augment = field(default="none", kw_only=True)
@@ -122,16 +122,16 @@ class SequentialMnist(LabelledPixels):
 
 @dataclass(frozen=True)
 class PermutedMnist(SequentialMnist):
-    """psMNIST: sMNIST with the pixels in one fixed other order.
+    """psMNIST: sMNIST with its pixels in another, fixed order.
 
     Args:
         permutation: ``"bitreversal"``: the numbers below 1024 with their ten bits reversed, of
             which those below 784 are kept (S4, LSSL). ``"torch0"``: ``torch.randperm(784)`` after
             ``torch.manual_seed(0)`` (spiking networks). Both split as sMNIST. ``"nru"``: numpy's
-            ``RandomState(50)`` first shuffles the training images, the last sixth (10,000) are for
-            validation, then it permutes the pixels (NRU, and the LMU's table). NRU's own code
-            appends a zero time step and reads the answer there; ours and the LMU's read it after
-            784.
+            ``RandomState(50)`` first shuffles the training images, of which the last sixth (10,000)
+            is for validation, and then permutes the pixels (NRU, and the LMU's table). NRU's own
+            code appends a zero time step and reads the answer there; ours and the LMU's read it
+            after 784 steps.
     """
 
     permutation: Permutation = "bitreversal"

@@ -25,7 +25,7 @@ PATHS = ("path", "valid_path", "test_path")
 ON_RECORD = "sequences.json"
 """File in a run's folder: checksums of the data, sizes of the parts, and the scale of inputs."""
 LONGEST = 1024
-"""Window of streams with targets at each time step, if none is given."""
+"""Window of sequences with targets at each time step, if none is given."""
 _EMPTY = (
     "the {0} part has no sequences; give it a share with --task.shares, or a file with "
     "--task.{0}-path"
@@ -54,19 +54,20 @@ class Sequences(SequenceScores, Task):  # type: ignore[misc]  # kinds depend on 
             numbers that have no other meaning.
         target: columns of the target; for npz the name of the array. For a forecast, the inputs to
             predict; default: all.
-        group: column, or field of ``names``, of patients, speakers or machines: a group is in one
-            part only.
+        group: column, or field of ``names``, that identifies patients, speakers or machines: each
+            group is in one part only.
         layout: ``long`` has a row for each time step, ``wide`` a row for each sequence.
         labels: file in the folder with the label of each file: a CSV of names and labels. For npy a
             .npy file of labels.
         names: how files are named, such as ``{class}_{speaker}_{take}.wav``.
         ahead: time steps from an input to the forecast.
-        window: time steps of the windows into which streams with targets at each step are cut.
+        window: time steps of the windows into which sequences with a target at each step are cut.
             None: up to 1024.
         shares: shares of training, validation and test, of what ``valid_path`` and ``test_path``
             leave.
         split: ``random`` distributes sequences or groups, ``time`` divides each sequence, the end
-            for the test. ``auto``: time if there are fewer than ten streams.
+            for the test. ``auto``: time if there are fewer than ten sequences with a target
+            at each step.
         split_seed: seed of the random distribution.
         missing: missing values: an ``error``, the ``previous`` value, or the ``mean``.
         weights: class weights in the loss. ``auto``: balanced if a class is more than twice as
@@ -348,7 +349,7 @@ class Sequences(SequenceScores, Task):  # type: ignore[misc]  # kinds depend on 
                     f"task.{option} {getattr(self, option)!r} is not the data that {run} was "
                     "trained on: a file has changed, was added or removed. Bring them back; or "
                     f"evaluate on these under another name, with surnn eval --task.path OTHER "
-                    "--task.shares 0 0 1 --split test; or train anew"
+                    "--task.shares 0 0 1 --split test; or train again"
                 )
 
     def facts(self) -> SequenceFacts:

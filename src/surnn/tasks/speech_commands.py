@@ -80,7 +80,7 @@ class SpeechCommands(Classification):
     """Clips of Speech Commands: 49 log-mel frames of 40 bands, and their word.
 
     With 12 classes, the official protocol: silence, unknown, and the ten commands. To each hundred
-    commands there are ten unknown words, which training draws anew in each epoch, and ten clips of
+    commands there are ten unknown words, which training draws again in each epoch, and ten clips of
     silence: background noise at a random level. (The original's silence is digital zero in tests.)
     With as many classes as there are words (30 in version 0.01, 35 in 0.02) every clip counts
     once; this needs the complete set. Speakers of validation and test are not in training, nor is
@@ -92,8 +92,8 @@ class SpeechCommands(Classification):
     Args:
         classes: 12, or the number of words.
         augment: change training clips at random.
-        mask_bands: SpecAugment: most neighbouring bands that are masked.
-        mask_frames: SpecAugment: most successive frames that are masked.
+        mask_bands: SpecAugment: mask at most this many neighbouring bands.
+        mask_frames: SpecAugment: mask at most this many successive frames.
     """
 
     classes: int = COMMANDS

@@ -125,7 +125,7 @@ class TextFile(Tokenized):
                     f"on: it had {was['bytes']:,} bytes and has {now['bytes']:,}"
                     + (", but others" if was["bytes"] == now["bytes"] else "")
                     + ". Bring that back; or evaluate on this one under another name, with "
-                    f"surnn eval --task.{name.replace('_', '-')}, or train anew"
+                    f"surnn eval --task.{name.replace('_', '-')}, or train again"
                 )
 
     def details(self, prediction: Tensor, batch: Batch) -> dict[str, Score]:

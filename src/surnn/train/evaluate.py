@@ -120,7 +120,7 @@ def evaluate(
     """Metric, loss and update rates over ``split`` (or its first ``batches``).
 
     The processes of ``world`` take batches in turn; all get the sums. ``may_continue`` is called
-    after each batch. If it returns False before the end, the metrics are of the batches so far, and
+    after each batch. If it returns False before the end, the metrics cover the batches so far, and
     ``of`` is the number of sequences of a complete evaluation.
     """
     world = world or World()

@@ -10,7 +10,7 @@ from surnn.errors import ConfigError
 from .flags import parse
 
 TEST_SHARE = 0.1
-"""Share of a budget for the test; when it is used up, the metrics are of a part of the set."""
+"""Share of a budget for the test; when it is used up, the metrics cover a part of the set."""
 
 
 class Recipe(Protocol):

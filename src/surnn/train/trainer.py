@@ -159,7 +159,7 @@ class Trainer:
     def fit(self) -> dict[str, Any]:
         """Train to the end, or until a signal comes.
 
-        Returns the metrics of the last evaluation. With ``train.weight_ema`` these are of the mean
+        Returns the metrics of the last evaluation. With ``train.weight_ema`` these are for the mean
         of the weights; the model keeps the weights themselves. The folder is locked meanwhile.
         """
         try:

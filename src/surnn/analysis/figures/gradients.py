@@ -152,7 +152,7 @@ def proposition_1(subjects: Sequence[Subject], example: int) -> "Figure":
 def _jacobians(subject: Subject, example: int, steps: int) -> Jacobians:
     if not subject.gated:
         raise NotApplicable(
-            f"{subject.path} is a {subject.kind}; Proposition 1 is of layers with gates"
+            f"{subject.path} is a {subject.kind}; Proposition 1 is about layers with gates"
         )
     batch = subject.batch_with(example)
     x = batch.x[example : example + 1, : length_of(batch, example)]

@@ -20,7 +20,7 @@ FLAGS = ("--task.",)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``surnn advise``."""
     parser.add_argument("path", metavar="DATA", help="a file or folder, as for train sequences")
-    parser.add_argument("--no-speed", action="store_true", help="measure nothing")
+    parser.add_argument("--no-speed", action="store_true", help="do not time training steps")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(flags=[])
 

@@ -23,13 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``surnn eval``."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument(
-        "--split", choices=("valid", "test"), default="valid", help="which part (default: valid)"
+        "--split", choices=("valid", "test"), default="valid", help="split to use (default: valid)"
     )
     parser.add_argument(
         "--checkpoint",
         choices=("best", "last", "previous"),
         default="best",
-        help="which weights (default: best)",
+        help="weights to use (default: best)",
     )
     parser.add_argument("--batch", type=int, help="sequences at a time (default: as in validation)")
     parser.add_argument(

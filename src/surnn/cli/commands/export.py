@@ -4,7 +4,7 @@ surnn export RUN --to engine                    for surnn.Engine and the C libra
 surnn export RUN --to engine --weights int8     smaller weights; predictions change a little
 surnn export RUN --to engine --weights int8 --activations int8    faster still, and less exact
 surnn export RUN --to c --out FOLDER            C files with the model in them, also for Cortex-M
-surnn export RUN --to web --out FOLDER          a page that listens, and a JavaScript module
+surnn export RUN --to web --out FOLDER          a page for the microphone, and a JavaScript module
 surnn export RUN --to onnx --out model.onnx     for onnxruntime (pip install 'surnn[onnx]')
 surnn export RUN --to pt2                       for torch without surnn: torch.export.load
 surnn export RUN --to hf                        a whole language model, hybrids and Transformers
@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint",
         choices=("best", "last", "previous"),
         default="best",
-        help="which weights (default: best)",
+        help="weights to use (default: best)",
     )
 
 

@@ -2,7 +2,7 @@
 
 surnn list                      all names
 surnn list recipes              a table
-surnn list recipes psmnist      only those with that in their name
+surnn list recipes psmnist      only recipes with psmnist in their names
 """
 
 import argparse

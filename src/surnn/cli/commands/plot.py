@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint",
         choices=("best", "last", "previous"),
         default="best",
-        help="which weights (default: best)",
+        help="weights to use (default: best)",
     )
     parser.add_argument(
         "--example", type=int, default=0, metavar="N", help="which sequence is shown (default: 0)"

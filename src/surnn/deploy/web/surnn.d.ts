@@ -11,7 +11,7 @@ export type Source = string | URL | Response | ArrayBuffer | ArrayBufferView;
 export interface LoadOptions {
   /** Which version of the engine; by default the one with SIMD where the browser has it. */
   simd?: boolean;
-  /** Where the engine's .wasm file is; by default beside this module. */
+  /** Where the engine's .wasm file is; by default next to this module. */
   engine?: Source;
 }
 

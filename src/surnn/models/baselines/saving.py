@@ -158,7 +158,7 @@ class DeltaGRU(SavingMixer):
 
 
 def _changed(seen: Tensor, first: Tensor) -> Tensor:
-    """[T, B, n]: where values were taken anew."""
+    """[T, B, n]: where values were taken again."""
     return seen != torch.cat((first.unsqueeze(0), seen[:-1]))
 
 

@@ -9,7 +9,7 @@ it has a mixer, and let ``models/build.py`` build it. A block provides
 - ``state_names``, ``split_state``, ``join_state``: its state as named tensors, for ONNX and
   torch.export files;
 - ``check_resumable()``: whether a stream can be read in parts;
-- ``check_resets()``: whether a sequence can start anew inside it.
+- ``check_resets()``: whether a sequence can restart inside it.
 
 A ``WrapperBlock`` gets all but ``forward`` and ``step`` from its mixer. Nothing else in the library
 needs to know the class. Only the C engine does: to run there, a block registers its operations in

@@ -1,9 +1,9 @@
 """``h_n`` with a clock: the hidden state that ordinary loops carry from call to call.
 
-``y, h = layer(x, h)`` is how code written for ``nn.GRU`` runs a stream. A clock gate needs more
-than ``h``: the time step, and a gate with a memory needs that memory. Without them every call
-starts at time step 1 again, and the result differs from that of one pass without any sign of it. So
-a layer with such gates returns ``h_n`` as a :class:`ClockedTensor`.
+Code written for ``nn.GRU`` runs a stream by ``y, h = layer(x, h)``. A clock gate needs the time
+step as well as ``h``, and a gate with a memory needs that memory. Without them every call would
+start at time step 1, and the result would silently differ from that of one pass. So a layer with
+such gates returns ``h_n`` as a :class:`ClockedTensor`.
 
 Why a subclass of ``Tensor``: a wider tensor or a tuple would break ``h_n[-1]`` and every readout
 of it, and a plain tensor looks like an initial state. Why it refuses rather than warns:
@@ -21,17 +21,17 @@ from surnn.errors import ClockError
 
 
 class ClockedTensor(Tensor):
-    """A hidden state together with the number of time steps and the gates' memory behind it.
+    """A hidden state together with its clock (the number of time steps) and its gates' memory.
 
-    It is a tensor like any other. Passed to a layer as ``hx`` it continues its clock. The clock
-    stays with it through ``detach``, ``clone``, ``to``, ``copy.deepcopy``, ``torch.save``,
-    indexing, ``cat``, ``stack``, ``transpose`` and other moves of whole sequences. A sequence
-    whose state is set to zero (``h * (1 - done)``, ``torch.where``, ``h[:, done] = 0``) starts at
-    time step 1 again, as does a plain tensor that is joined to it.
+    Passed to a layer as ``hx``, it continues its sequence. The clock stays with it through
+    ``detach``, ``clone``, ``to``, ``copy.deepcopy``, ``torch.save``, indexing, ``cat``, ``stack``,
+    ``transpose`` and other moves of whole sequences. A sequence whose state is set to zero
+    (``h * (1 - done)``, ``torch.where``, ``h[:, done] = 0``) starts at time step 1 again, as does a
+    plain tensor that is joined to it.
 
-    Where the clock cannot be carried there is an error, never a silent restart: arithmetic gives a
-    tensor that a layer refuses as ``hx``, and NumPy arrays and plain buffers are refused where it
-    would be stored in them. ``h_n[-1]``, results of another shape and :meth:`plain` are plain
+    An operation that would lose the clock leads to an error, never to a silent restart: arithmetic
+    gives a tensor that a layer refuses as ``hx``, and the conversion to NumPy or storage in a plain
+    buffer raises. ``h_n[-1]``, results of another shape and :meth:`plain` are plain
     tensors.
 
     Example:

@@ -25,7 +25,7 @@ def anneal(module: nn.Module, step: float, begin: float, end: float) -> float:
         end: from this step on they are hard. Leave time to train after it.
 
     Returns:
-        the share that is left, from 1 to 0, which is every gate's ``noise``.
+        the remaining randomness or smoothness, from 1 to 0: the ``noise`` of these gates.
 
     Example:
         >>> import surnn

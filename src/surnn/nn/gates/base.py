@@ -59,16 +59,16 @@ class Gate(nn.Module, ABC):
         granularity: which units share a gate: ``"unit"`` (none), ``"head"``, ``"layer"``, or a
             number of neighbouring units. ``"auto"`` is one gate per head, or per unit if the layer
             has one head.
-        always_on: share of gates that are always open (the first ones, rounded up). They come on
-            top of ``rate`` and have no gradient.
+        always_on: share of gates that are always open (the first ones, rounded up). ``rate``
+            does not include them, and they have no gradient.
         target_rate: the update rate that :meth:`rate_penalty` pulls towards. Without it, learned
             rates tend to rise.
         frozen: keep the initial schedule; the gate gets no gradient.
         surrogate: a :class:`~surnn.Surrogate`, whose derivative replaces the step function's.
         mode: ``"hard"``, ``"sampled"`` (Bernoulli draws in training, hard at evaluation),
             ``"relaxed"`` (the smooth step in training, hard at evaluation) or ``"soft"`` (the
-            smooth step itself, without an exact carry). :func:`surnn.anneal` leads the second and
-            the third to hard gates.
+            smooth step itself, without an exact carry). :func:`surnn.anneal` turns sampled and
+            relaxed gates into hard ones.
         margin: distance from 0 to which ``layer.margin_penalty()`` pushes pre-activations, so that
             rounding does not change decisions. 0 is no margin.
 
@@ -166,21 +166,21 @@ class Gate(nn.Module, ABC):
     def preactivation_with_resets(
         self, t: Tensor, x: Any, memory: Tensor, reset: Tensor
     ) -> tuple[Tensor, Any]:
-        """:meth:`preactivation` of sequences that start anew where ``reset`` [T, B] is True.
+        """:meth:`preactivation` of sequences that restart where ``reset`` [T, B] is True.
 
         t [T, B] is 1 there. Gates with a memory define this method: nothing that they remember may
         cross a reset. Only gates that see the input need it.
         """
         if memory.shape[-1]:
             raise ValueError(
-                f"{type(self).__name__} has a memory and cannot start anew inside a sequence: it "
+                f"{type(self).__name__} has a memory and cannot restart inside a sequence: it "
                 "does not define preactivation_with_resets(t, x, memory, reset). Define it, or "
                 "pass the parts of the sequence one by one, without reset="
             )
         return self.preactivation(t, x, memory)
 
     def reads_nan(self, x: Tensor) -> bool:
-        """Whether :meth:`preactivation` accepts NaN in x: NaN at that step only, no gradient."""
+        """Whether NaN in x makes :meth:`preactivation` NaN at that step only, without gradient."""
         return False
 
     def init_memory(self, batch: int) -> Tensor:
@@ -245,9 +245,9 @@ class Gate(nn.Module, ABC):
         lengths: Tensor | None = None,
         reset: Tensor | None = None,
     ) -> tuple[Schedule, Tensor]:
-        """The schedule at time steps t [T, b], and the memory [B, M] after them or ``lengths``.
+        """The schedule at time steps t [T, b], and the memory [B, M] after these (or ``lengths``).
 
-        Where ``reset`` [T, B] is True, a sequence starts anew: at t = 1 and without memory.
+        Where ``reset`` [T, B] is True, a sequence restarts: at t = 1 and without memory.
         """
         if self.width is None:
             raise RuntimeError(

@@ -157,7 +157,7 @@ class FixedRandom(FixedSchedule):
     The draw is a hash of (seed, t, gate): it needs no table, and any t can be computed directly.
 
     Args:
-        seed: selects the coins.
+        seed: of the draws.
         rate: share of time steps at which a gate is open, on average.
         **options: see :class:`Gate`.
 

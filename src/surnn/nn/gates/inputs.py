@@ -149,7 +149,7 @@ class FullGate(GateParts, SeesInput):
 
 
 class InputGate(GateParts, SeesInput):
-    """A linear map of x_t, or a small MLP.
+    """A gate that reads the current input x_t, by a linear map or a small MLP.
 
     Args:
         hidden: units of the MLP's hidden layer (GELU); None is a linear map.

@@ -313,7 +313,7 @@ def diagonal_scan(decay: Tensor, u: Tensor, initial: Tensor, age: Tensor | None 
     """``s_t = decay * s_{t-1} + u_t`` for u [T, B, M] by doubling, in log2(T) parallel passes.
 
     ``age`` [T, B, 1] is the number of earlier time steps that s_t includes; by default all. A
-    sequence that starts anew at step t has age 0 there, and the same numbers as a separate one.
+    sequence that restarts at step t has age 0 there, and the same numbers as a separate one.
     """
     s = torch.cat(((u[:1] + decay * initial), u[1:]))
     reach, power = 1, decay

@@ -1,4 +1,4 @@
-"""Schedules of clock gates whose sequences start anew."""
+"""Schedules of clock gates whose sequences restart."""
 
 from typing import TYPE_CHECKING
 

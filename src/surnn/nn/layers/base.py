@@ -53,13 +53,13 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
         dropout: probability of dropout between layers, in training.
         bidirectional: a second set of layers reads the sequence backwards, on a clock that
             starts at its end; outputs are concatenated.
-        heads: blocks of the block-diagonal recurrence; 1 is dense. A head's updates cost nothing
-            while it is closed, so give heads gates of their own to make training fast.
+        heads: blocks of the block-diagonal recurrence; 1 is dense. A head costs nothing
+            while its gates are closed, so give heads gates of their own to make training fast.
         gate: when units update: a :class:`Gate`, a name such as ``"rhythm"``, or one of these
             for each layer. Each layer and direction gets its own copy.
-        expand: the state is ``expand * hidden_size`` wide, between grouped projections up from
-            the input and down to the output.
-        groups: blocks of those projections.
+        expand: the state has ``expand * hidden_size`` units. One projection widens the input to
+            this size, another narrows the output to ``hidden_size``.
+        groups: blocks of these two projections.
         backend: ``"auto"``, ``"reference"``, ``"events"``, ``"onepass"``, ``"native"``,
             ``"triton"``; see :mod:`surnn.scan.dispatch`.
         max_rate: capacity of the ``triton`` backend, as the share of time steps at which a head
@@ -69,8 +69,8 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
             allocates memory for all time steps.
         recompute: the ``triton`` backend's backward pass projects x again instead of storing the
             projection.
-        nonfinite: ``"propagate"`` as in torch (a closed unit does not read NaN, a gate that sees
-            it stays closed), or ``"raise"``: stop with the position of the first one.
+        nonfinite: ``"propagate"`` as in torch (but a closed unit does not read NaN, and a gate
+            that sees it stays closed). ``"raise"``: an error names the position of the first one.
 
     Example:
         >>> SelectiveLayer(4, 8, cell="rnn_tanh")(torch.randn(10, 2, 4))[0].shape
@@ -166,7 +166,7 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
                 are 0 and its last state is the one at its length. Lengths are not validated under
                 torch.compile, vmap or CUDA graphs.
             reset: bool, [T, B] ([B, T] with ``batch_first``, [T] without a batch). Where it is
-                True, a sequence starts anew *before* that time step: from zero (``hx`` is the state
+                True, a sequence restarts *before* that time step: from zero (``hx`` is the state
                 before the first step only), at time step 1, without memory of gates. Outputs and
                 gradients are those of separate sequences, in the reverse direction too.
 

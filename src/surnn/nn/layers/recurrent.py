@@ -77,7 +77,7 @@ class SuGRU(SelectiveLayer):
     ``f = (1 - z) * n + z * h``.
 
     Args:
-        skip_drive: C of ``backend="onepass"``. None is large enough for an exact carry; see
+        skip_drive: C of ``backend="onepass"``. None makes the carry exact; see
             :func:`surnn.analysis.skip_drive_for_retention` for smaller values.
         **options: see :class:`SelectiveLayer`.
 

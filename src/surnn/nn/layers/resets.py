@@ -38,7 +38,7 @@ def _check_mask(reset: Any, shape: list[int], meaning: str) -> None:
     if not isinstance(reset, Tensor) or reset.dtype != torch.bool:
         kind = str(reset.dtype) if isinstance(reset, Tensor) else type(reset).__name__
         raise TypeError(
-            f"reset must be a bool tensor {shape}, True where a sequence starts anew, got {kind}; "
+            f"reset must be a bool tensor {shape}, True where a sequence restarts, got {kind}; "
             "convert it, for example done.bool()"
         )
     if list(reset.shape) != shape:
@@ -56,7 +56,7 @@ def clock_after(clock: Tensor, t: Tensor, reset: Tensor | None, lengths: Tensor 
 def reverse_resets(reset: Tensor, lengths: Tensor | None) -> Tensor:
     """The resets [T, B] of the same sequences, read backwards.
 
-    A segment that starts at a reset is read from its end: the state starts anew at the last time
+    A segment that starts at a reset is read from its end: the state restarts at the last time
     step before the reset.
     """
     if lengths is not None:

@@ -55,7 +55,7 @@ class SingleStep(nn.Module):
     ) -> Any:
         """The state after x [B, I] or [I]; ``hx`` is [B, H] or [H] (LSTM: two), or a SuState.
 
-        ``reset``, bool [B], or one bool for [I], says which sequences start anew before this step.
+        ``reset``, bool [B], or one bool for [I], says which sequences restart before this step.
         """
         layer = self.layer
         batched = checks.check_frame(input, self.input_size)

@@ -39,7 +39,7 @@ class Streaming(RecurrentWeights):
 
     @property
     def needs_state(self) -> bool:
-        """Whether a sequence in pieces needs a clock or a gate's memory besides h."""
+        """Whether a sequence in pieces needs a clock or a gate's memory in addition to h."""
         return any(gate.needs_state() for gate in self.gates)  # type: ignore[operator]
 
     def init_state(self, batch_size: int = 1, hx: Hidden | None = None) -> SuState:
@@ -62,7 +62,7 @@ class Streaming(RecurrentWeights):
         Args:
             x: the frame of each stream.
             state: from :meth:`init_state` or the step before.
-            reset: bool [B], or one bool for [I]: streams that start anew *before* this step.
+            reset: bool [B], or one bool for [I]: streams that restart *before* this step.
         """
         self._check_streamable()
         if not isinstance(x, Tensor) or x.dim() not in (1, 2) or x.shape[-1] != self.input_size:

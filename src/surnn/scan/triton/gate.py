@@ -147,7 +147,7 @@ def gate_kernel(
         place = ((tl.cast(walk, tl.int64) * B + rb) * N + n) * D
         known = exists & (stop % WALK == 0)
         later = tl.load(LATER + place[:, None] + rd[None, :], mask=known, other=0.0)
-        # The segment may go on behind the chunk.
+        # The segment may continue after the chunk.
         chunk = walk * WALK // CHUNK + 1
         last = numbers_at(INDEX, tl.minimum(chunk * CHUNK, T) - 1, rb, n, B, N, True, SHARED)
         place = ((tl.cast(chunk, tl.int64) * B + rb) * N + n) * D
