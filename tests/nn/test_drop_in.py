@@ -202,6 +202,26 @@ def test_steps_of_a_cell_equal_a_pass_of_its_layer(ours, theirs, gate):
         ours(FEATURES, HIDDEN, bias=1)
 
 
+@pytest.mark.parametrize(("ours", "theirs"), CELLS)
+@pytest.mark.parametrize("gate", ["rhythm", "ssm", AlwaysOpen()])
+def test_cells_without_units_are_torchs(ours, theirs, gate):
+    cell, module = ours(FEATURES, 0, gate=gate), theirs(FEATURES, 0)
+    shapes = [
+        [p.shape for n, p in m.named_parameters() if "gates" not in n] for m in (cell, module)
+    ]
+    assert shapes[0] == shapes[1]
+    x = torch.randn(BATCH, FEATURES, requires_grad=True)
+    h = tensors(cell(x))[0]
+    assert h.shape == tensors(module(x))[0].shape == (BATCH, 0)
+    h.sum().backward()
+    assert not x.grad.any()
+    for size in (-1, False):
+        with pytest.raises(ValueError, match="hidden_size must be greater than zero"):
+            ours(FEATURES, size)
+    with pytest.raises(ValueError, match="hidden_size must be greater than zero"):
+        type(cell.layer)(FEATURES, 0)
+
+
 def test_copies_of_changed_layers():
     """Weights that torch computes from others: parametrized, pruned."""
     layer = SuGRU(FEATURES, HIDDEN)

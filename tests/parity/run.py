@@ -9,7 +9,8 @@ PYTORCH is a checkout of github.com/pytorch/pytorch of about the installed versi
 report lists failures by cause. ``--projections torch`` leaves LSTMs with ``proj_size`` to torch, so
 that tests which also build one run to their end. ``--torch`` replaces nothing and shows which tests
 fail here anyway.
-It is no part of ``make test``: the tests are PyTorch's and are not in this repository.
+It is no part of ``make test``: the tests are PyTorch's and are not in this repository. They need
+the package ``expecttest``.
 """
 
 import argparse
@@ -112,7 +113,9 @@ def main() -> int:
     outcomes = Outcomes()
     quiet = ["-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-p", "no:warnings"]
     own = ["--rootdir", str(options.tests), "-c", os.devnull, "--show-capture=no", "-o", "addopts="]
-    pytest.main([*files, "-k", options.k, *quiet, *own], plugins=[outcomes])
+    status = pytest.main([*files, "-k", options.k, *quiet, *own], plugins=[outcomes])
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        return int(status)  # not all tests ran: no record
     outcomes.report()
     if options.out:
         layers = "torch's" if options.torch else f"surnn's, backend {options.backend}"
