@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(
     int(setuptools.__version__.partition(".")[0]) < 77,
     reason=f"pyproject.toml needs setuptools 77 or newer, this is {setuptools.__version__}",
 )
+PLANS = sorted((ROOT / "src" / "surnn_recipes" / "plans").glob("*.txt"))
 LEFT_OUT = shutil.ignore_patterns(
     ".venv", ".git", ".*_cache", "build", "dist", "__pycache__", "*.so", "*.egg-info"
 )
@@ -47,6 +48,7 @@ def test_a_wheel_without_the_library_is_tagged_for_any_platform(tree):
     names = zipfile.ZipFile(wheel).namelist()
     assert not [name for name in names if "libsurnn" in name]
     assert {"surnn/py.typed", "surnn/csrc/surnn.h", "surnn/integrations/sb3.py"} <= set(names)
+    assert {f"surnn_recipes/plans/{plan.name}" for plan in PLANS} <= set(names)
     (metadata,) = (name for name in names if name.endswith("METADATA"))
     text = zipfile.ZipFile(wheel).read(metadata).decode()
     assert "License-Expression: Apache-2.0" in text
@@ -70,14 +72,10 @@ def test_the_library_has_no_symbols_to_debug_with():
 def test_a_source_distribution_is_complete(tree):
     with tarfile.open(build(tree, "sdist")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    for folder in ("csrc", "tests", "docs", "examples", "benchmarks", "src"):
+    for folder in ("csrc", "tests", "docs", "examples", "benchmarks", "results", "src"):
         for path in (tree / folder).rglob("*"):
             name = str(path.relative_to(tree))
             if path.is_file() and "egg-info" not in name and "__pycache__" not in name:
                 assert name in names
     assert {"CMakeLists.txt", "Makefile", "pyproject.toml", "setup.py", "SECURITY.md"} <= names
-    assert {
-        ".gitattributes",
-        "results/gpu_bench/result.json",
-        "results/claims.md",
-    } <= names
+    assert {".gitattributes", "MANIFEST.in", "README.md", "RESULTS.md", "mkdocs.yml"} <= names
