@@ -57,6 +57,9 @@ def open_class(name: str, layer: type, backend: str, projections: bool) -> type:
 def replace_layers(backend: str, projections: bool) -> None:
     """Put surnn's layers and cells in the place of torch's."""
     for name in ("RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell"):
+        theirs = getattr(nn, name)
+        theirs.__name__ = theirs.__qualname__ = f"Torch{name}"  # where pickle finds it
+        setattr(nn.modules.rnn, theirs.__name__, theirs)
         own = open_class(name, getattr(surnn, f"Su{name}"), backend, projections)
         for home in (nn, nn.modules, nn.modules.rnn):
             setattr(home, name, own)
