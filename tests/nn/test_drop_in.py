@@ -77,6 +77,7 @@ def test_a_batch_without_sequences_gives_empty_results(ours, theirs, gate):
         assert y.shape == expected.shape
         assert [h.shape for h in tensors(hidden)] == [h.shape for h in tensors(last)]
         (y.sum() + layer.rate_penalty()).backward()
+        assert layer.update_rate.isfinite().all()
         assert all(p.grad is None or p.grad.isfinite().all() for p in layer.parameters())
         layer(x, lengths=torch.zeros(0, dtype=torch.long))
         layer.step(x[0], layer.init_state(0))

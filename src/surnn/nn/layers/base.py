@@ -188,9 +188,8 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
         if self.nonfinite == "raise":
             checks.check_finite(x)
         state = self._state_from(hx, x, batched)
-        backend = self.backend if x.shape[1] else "reference"  # no sequences, no events
         starts = check_reset(reset, x, batched, self.batch_first)
-        y, new, rates = self._run(x, state, length, backend, reset=starts)
+        y, new, rates = self._run(x, state, length, self.backend, reset=starts)
         self._remember_rates(rates)
         if self.batch_first:
             y = y.transpose(0, 1)
