@@ -5,7 +5,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
+from fnmatch import fnmatch
 
 import pytest
 
@@ -56,6 +58,22 @@ def test_a_wheel_without_the_library_is_tagged_for_any_platform(tree):
     assert 'Requires-Dist: filelock>=3.20.1; extra == "train"' in text
     for line in ("Author: ", "Project-URL: Repository", "Classifier: Programming Language :: C"):
         assert line in text
+
+
+def test_wheels_are_built_for_all_systems_and_tested_where_torch_is():
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
+
+    def selects(name: str, build: str) -> bool:
+        return any(fnmatch(build, pattern) for pattern in options[name].split())
+
+    with_torch = ["manylinux_x86_64", "manylinux_aarch64", "macosx_arm64", "win_amd64"]
+    others = ["musllinux_x86_64", "musllinux_aarch64", "macosx_x86_64", "win_arm64"]
+    for system in (*with_torch, *others):
+        assert selects("build", f"cp311-{system}")
+        assert not selects("skip", f"cp311-{system}")
+        assert selects("test-skip", f"cp311-{system}") == (system in others)
+    assert selects("skip", "cp311-win32")  # cibuildwheel adds it to win_amd64
+    assert (ROOT / options["test-command"].split("{project}/")[1]).exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads sections of an ELF file")
