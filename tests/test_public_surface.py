@@ -79,6 +79,7 @@ def test_help_does_not_import_torch():
         ("import surnn; surnn.load('x')", "safetensors"),
         ("import surnn; surnn.analysis", "jaxtyping"),
         ("import surnn.hf", "transformers"),
+        ("import surnn_recipes.run_plan", "safetensors"),
     ],
 )
 def test_a_missing_extra_names_the_pip_command_in_python(code, package):

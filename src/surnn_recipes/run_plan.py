@@ -37,15 +37,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from surnn.errors import RunError, SurnnError
-from surnn.runs.config_json import config_from_dict
-from surnn.runs.folder import RunFolder
-from surnn.runs.status import run_status
-from surnn.runs.summary import run_details, summary_lines
+from surnn.errors import RunError, SurnnError, missing_extra
 
-from .plan import DONE, DONE_BEFORE, RUNNING, PlanError, Run, plan_file, read_plan
-from .plan_records import pack
-from .results.commands import without
+try:
+    from surnn.runs.config_json import config_from_dict
+    from surnn.runs.folder import RunFolder
+    from surnn.runs.status import run_status
+    from surnn.runs.summary import run_details, summary_lines
+
+    from .plan import DONE, DONE_BEFORE, RUNNING, PlanError, Run, plan_file, read_plan
+    from .plan_records import pack
+    from .results.commands import without
+except ModuleNotFoundError as error:
+    raise missing_extra(error, "surnn_recipes.run_plan") from error
 
 SURNN = (sys.executable, "-m", "surnn")
 PATIENCE = 30.0

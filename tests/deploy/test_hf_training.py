@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+import surnn
+
 transformers = pytest.importorskip("transformers")
 hf = importlib.import_module("surnn.deploy.hf")
 
@@ -79,6 +81,11 @@ def test_the_vocabulary_is_resized(tied, tokens, tmp_path):
     model.save_pretrained(tmp_path)
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     assert torch.equal(again(IDS, MASK).logits, after.logits)
+    inner = model.model.eval()
+    assert inner.output.size == tokens  # the check of exports draws tokens below it
+    engine = surnn.Engine(surnn.export.to_engine(inner, tmp_path / "model.surnn"))
+    y = engine.stream().run(IDS[0, :5].numpy())
+    torch.testing.assert_close(torch.from_numpy(y), after.logits[0, :5], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -5,7 +5,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
+from fnmatch import fnmatch
 
 import pytest
 
@@ -17,6 +19,7 @@ pytestmark = pytest.mark.skipif(
     int(setuptools.__version__.partition(".")[0]) < 77,
     reason=f"pyproject.toml needs setuptools 77 or newer, this is {setuptools.__version__}",
 )
+PLANS = sorted((ROOT / "src" / "surnn_recipes" / "plans").glob("*.txt"))
 LEFT_OUT = shutil.ignore_patterns(
     ".venv", ".git", ".*_cache", "build", "dist", "__pycache__", "*.so", "*.egg-info"
 )
@@ -47,6 +50,7 @@ def test_a_wheel_without_the_library_is_tagged_for_any_platform(tree):
     names = zipfile.ZipFile(wheel).namelist()
     assert not [name for name in names if "libsurnn" in name]
     assert {"surnn/py.typed", "surnn/csrc/surnn.h", "surnn/integrations/sb3.py"} <= set(names)
+    assert {f"surnn_recipes/plans/{plan.name}" for plan in PLANS} <= set(names)
     (metadata,) = (name for name in names if name.endswith("METADATA"))
     text = zipfile.ZipFile(wheel).read(metadata).decode()
     assert "License-Expression: Apache-2.0" in text
@@ -54,6 +58,22 @@ def test_a_wheel_without_the_library_is_tagged_for_any_platform(tree):
     assert 'Requires-Dist: filelock>=3.20.1; extra == "train"' in text
     for line in ("Author: ", "Project-URL: Repository", "Classifier: Programming Language :: C"):
         assert line in text
+
+
+def test_wheels_are_built_for_all_systems_and_tested_where_torch_is():
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
+
+    def selects(name: str, build: str) -> bool:
+        return any(fnmatch(build, pattern) for pattern in options[name].split())
+
+    with_torch = ["manylinux_x86_64", "manylinux_aarch64", "macosx_arm64", "win_amd64"]
+    others = ["musllinux_x86_64", "musllinux_aarch64", "macosx_x86_64", "win_arm64"]
+    for system in (*with_torch, *others):
+        assert selects("build", f"cp311-{system}")
+        assert not selects("skip", f"cp311-{system}")
+        assert selects("test-skip", f"cp311-{system}") == (system in others)
+    assert selects("skip", "cp311-win32")  # cibuildwheel adds it to win_amd64
+    assert (ROOT / options["test-command"].split("{project}/")[1]).exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads sections of an ELF file")
@@ -70,14 +90,10 @@ def test_the_library_has_no_symbols_to_debug_with():
 def test_a_source_distribution_is_complete(tree):
     with tarfile.open(build(tree, "sdist")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    for folder in ("csrc", "tests", "docs", "examples", "benchmarks", "src"):
+    for folder in ("csrc", "tests", "docs", "examples", "benchmarks", "results", "src"):
         for path in (tree / folder).rglob("*"):
             name = str(path.relative_to(tree))
             if path.is_file() and "egg-info" not in name and "__pycache__" not in name:
                 assert name in names
     assert {"CMakeLists.txt", "Makefile", "pyproject.toml", "setup.py", "SECURITY.md"} <= names
-    assert {
-        ".gitattributes",
-        "results/gpu_bench/result.json",
-        "results/claims.md",
-    } <= names
+    assert {".gitattributes", "MANIFEST.in", "README.md", "RESULTS.md", "mkdocs.yml"} <= names

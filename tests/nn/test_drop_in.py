@@ -77,6 +77,7 @@ def test_a_batch_without_sequences_gives_empty_results(ours, theirs, gate):
         assert y.shape == expected.shape
         assert [h.shape for h in tensors(hidden)] == [h.shape for h in tensors(last)]
         (y.sum() + layer.rate_penalty()).backward()
+        assert layer.update_rate.isfinite().all()
         assert all(p.grad is None or p.grad.isfinite().all() for p in layer.parameters())
         layer(x, lengths=torch.zeros(0, dtype=torch.long))
         layer.step(x[0], layer.init_state(0))
@@ -200,6 +201,26 @@ def test_steps_of_a_cell_equal_a_pass_of_its_layer(ours, theirs, gate):
         cell(x[0, :, :3])
     with pytest.raises(TypeError, match="bias must be True or False, got 1"):
         ours(FEATURES, HIDDEN, bias=1)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), CELLS)
+@pytest.mark.parametrize("gate", ["rhythm", "ssm", AlwaysOpen()])
+def test_cells_without_units_are_torchs(ours, theirs, gate):
+    cell, module = ours(FEATURES, 0, gate=gate), theirs(FEATURES, 0)
+    shapes = [
+        [p.shape for n, p in m.named_parameters() if "gates" not in n] for m in (cell, module)
+    ]
+    assert shapes[0] == shapes[1]
+    x = torch.randn(BATCH, FEATURES, requires_grad=True)
+    h = tensors(cell(x))[0]
+    assert h.shape == tensors(module(x))[0].shape == (BATCH, 0)
+    h.sum().backward()
+    assert not x.grad.any()
+    for size in (-1, False):
+        with pytest.raises(ValueError, match="hidden_size must be greater than zero"):
+            ours(FEATURES, size)
+    with pytest.raises(ValueError, match="hidden_size must be greater than zero"):
+        type(cell.layer)(FEATURES, 0)
 
 
 def test_copies_of_changed_layers():

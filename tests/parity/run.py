@@ -9,7 +9,8 @@ PYTORCH is a checkout of github.com/pytorch/pytorch of about the installed versi
 report lists failures by cause. ``--projections torch`` leaves LSTMs with ``proj_size`` to torch, so
 that tests which also build one run to their end. ``--torch`` replaces nothing and shows which tests
 fail here anyway.
-It is no part of ``make test``: the tests are PyTorch's and are not in this repository.
+It is no part of ``make test``: the tests are PyTorch's and are not in this repository. They need
+the package ``expecttest``.
 """
 
 import argparse
@@ -56,6 +57,9 @@ def open_class(name: str, layer: type, backend: str, projections: bool) -> type:
 def replace_layers(backend: str, projections: bool) -> None:
     """Put surnn's layers and cells in the place of torch's."""
     for name in ("RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell"):
+        theirs = getattr(nn, name)
+        theirs.__name__ = theirs.__qualname__ = f"Torch{name}"  # where pickle finds it
+        setattr(nn.modules.rnn, theirs.__name__, theirs)
         own = open_class(name, getattr(surnn, f"Su{name}"), backend, projections)
         for home in (nn, nn.modules, nn.modules.rnn):
             setattr(home, name, own)
@@ -112,7 +116,9 @@ def main() -> int:
     outcomes = Outcomes()
     quiet = ["-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-p", "no:warnings"]
     own = ["--rootdir", str(options.tests), "-c", os.devnull, "--show-capture=no", "-o", "addopts="]
-    pytest.main([*files, "-k", options.k, *quiet, *own], plugins=[outcomes])
+    status = pytest.main([*files, "-k", options.k, *quiet, *own], plugins=[outcomes])
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        return int(status)  # not all tests ran: no record
     outcomes.report()
     if options.out:
         layers = "torch's" if options.torch else f"surnn's, backend {options.backend}"

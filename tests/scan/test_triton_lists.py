@@ -1,9 +1,10 @@
-"""The event lists of the kernels; with ``TRITON_INTERPRET=1`` on a CPU."""
+"""The event lists of the kernels, and a loop over open heads; in the interpreter or on a GPU."""
 
 import pytest
 import torch
 
-from helpers.kernels import DEVICE, INTERPRETED, ON_GPU
+from helpers.kernels import DEVICE, INTERPRETED, ON_GPU, assert_kernels_equal_reference
+from helpers.scans import make_inputs
 from surnn.nn.runtime import has_triton
 
 if has_triton():
@@ -25,3 +26,16 @@ def test_lists_of_a_clock_are_made_by_one_program(steps, heads):
     assert lists.time.cpu().tolist() == [t for each in expected for t in each]
     sizes = torch.tensor([0, *map(len, expected)])
     assert lists.first.cpu().equal(sizes.cumsum(0))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.*")  # numpy, on masked values
+@pytest.mark.parametrize(("steps", "batch"), [(3, 65), (1, 3)])
+def test_input_gradients_where_a_tile_is_one_step(steps, batch):
+    """Many sequences share the events of one step; the columns of a head fill two tiles."""
+    gate = torch.ones(steps, 1, 3, 1)
+    gate[:, :, 1] = 0  # between open heads
+    gate[1:] = 0
+    gate[2:, :, 2] = 1
+    inputs = make_inputs(steps=steps, batch=batch, heads=3, width=12, gate=gate)
+    found = assert_kernels_equal_reference(inputs)
+    assert not found["dx"][(gate == 0).all(2).flatten()].any()

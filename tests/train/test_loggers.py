@@ -8,7 +8,8 @@ import pytest
 
 from helpers.training import CONFIG, resumed, train_steps, trainer
 from surnn.cli.main import main
-from surnn.train.loggers import flatten_scalars
+from surnn.config import TrainConfig
+from surnn.train.loggers import Loggers, flatten_scalars
 from surnn.train.trainer import Trainer
 
 
@@ -94,6 +95,23 @@ def test_a_named_class_is_opened_for_each_session(module, tmp_path):
     first, *lines, last = (tmp_path / "run" / "lines.txt").read_text().splitlines()
     assert (first, last) == ("open 2 copying", "close")
     assert [json.loads(line) for line in lines] == again.folder.metrics()[-len(lines) :]
+
+
+def test_a_class_is_closed_before_it_is_opened_again():
+    opened = []
+
+    class Counted(Collector):
+        def __init__(self, run: str) -> None:
+            super().__init__()
+            opened.append(self)
+
+    loggers = Loggers(TrainConfig())
+    loggers._classes = [Counted]
+    loggers.open("first")
+    loggers.open("second")
+    assert [logger.closed for logger in opened] == [1, 0]
+    loggers.close()
+    assert [logger.closed for logger in opened] == [1, 1]
 
 
 def test_an_error_of_a_logger_ends_training_and_closes_it(module, tmp_path):

@@ -74,6 +74,8 @@ def scan(inputs: ScanInputs, backend: str = "auto") -> tuple[Tensor, Tensor]:
     """Run the recurrence: outputs [T, B, N, D] and the last state [B, N, C, D]."""
     traits = inputs.traits
     chosen = choose(backend, traits)
+    if not inputs.x.shape[1]:  # no sequences, no events
+        chosen = "reference"
     if chosen != "reference" and is_transformed():
         raise ValueError(
             f"backend {chosen!r} does not support torch.func (vmap, grad, jvp); use 'reference' "

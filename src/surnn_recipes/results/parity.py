@@ -8,10 +8,15 @@ from .tables import head, row_of
 
 def causes(results: Path) -> list[str]:
     """How many of torch's tests pass with surnn's layers, and why the others fail."""
-    record = json.loads((results / "parity" / "auto.json").read_text())
-    rows = sorted(record["causes"].items(), key=lambda item: -len(item[1]))
+    names = ("auto", "projections")
+    all_ours, others = (json.loads((results / "parity" / f"{n}.json").read_text()) for n in names)
+    rows = sorted(all_ours["causes"].items(), key=lambda item: -len(item[1]))
+    rows += [(cause, []) for cause in others["causes"] if cause not in all_ours["causes"]]
     return [
-        *head("result", "tests"),
-        row_of("passed", str(record["counts"]["passed"])),
-        *(row_of(f"`{cause}`", str(len(tests))) for cause, tests in rows),
+        *head("result", "tests", "tests, `proj_size` left to torch"),
+        row_of("passed", str(all_ours["counts"]["passed"]), str(others["counts"]["passed"])),
+        *(
+            row_of(f"`{cause}`", str(len(tests)), str(len(others["causes"].get(cause, []))))
+            for cause, tests in rows
+        ),
     ]

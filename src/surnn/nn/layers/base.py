@@ -107,6 +107,7 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
         super().__init__()
         if unknown.pop("proj_size", 0):
             raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+        no_units = unknown.pop("_no_units", False)
         check_known(type(self), unknown)
         self.cell_name = get_cell(cell).name
         self.input_size, self.hidden_size = input_size, hidden_size
@@ -115,9 +116,8 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
         self.heads, self.expand, self.groups = heads, expand, groups
         self.backend: Backend = backend
         self.max_rate, self.recompute = max_rate, recompute
-        self.nonfinite = nonfinite
-        self.proj_size = 0
-        self._check_options()
+        self.nonfinite, self.proj_size = nonfinite, 0
+        self._check_options(no_units)
         self.state_size = expand * hidden_size
         self.head_size = self.state_size // heads
         self.num_directions = 2 if bidirectional else 1
@@ -188,9 +188,8 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
         if self.nonfinite == "raise":
             checks.check_finite(x)
         state = self._state_from(hx, x, batched)
-        backend = self.backend if x.shape[1] else "reference"  # no sequences, no events
         starts = check_reset(reset, x, batched, self.batch_first)
-        y, new, rates = self._run(x, state, length, backend, reset=starts)
+        y, new, rates = self._run(x, state, length, self.backend, reset=starts)
         self._remember_rates(rates)
         if self.batch_first:
             y = y.transpose(0, 1)
@@ -359,9 +358,9 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
 
     # ------------------------------------------------------------ options
 
-    def _check_options(self) -> None:
-        names = ("input_size", "hidden_size", "num_layers", "heads", "expand", "groups")
-        checks.check_sizes({name: getattr(self, name) for name in names})
+    def _check_options(self, no_units: bool) -> None:
+        names = ("hidden_size", "input_size", "num_layers", "heads", "expand", "groups")
+        checks.check_sizes({name: getattr(self, name) for name in names[no_units:]})
         checks.check_heads(self.heads, self.expand * self.hidden_size)
         if self.groups > 1 and self.expand == 1:
             raise ValueError(

@@ -17,6 +17,8 @@ def spread_gates(schedule: Schedule, heads: int, head_size: int) -> tuple[Tensor
     The second result says where the gate's gradient is needed, [T, b, N]; None is everywhere.
     """
     g, relevant = schedule
+    if not head_size:  # no units, no gates
+        return g.new_ones(*g.shape[:2], heads, 1), None
     share = heads * head_size // g.shape[-1]
     if not finer_than_heads(g.shape[-1], heads, head_size):
         repeat = share // head_size

@@ -37,7 +37,10 @@ class SingleStep(nn.Module):
         **options: Unpack[LayerOptions],
     ) -> None:
         super().__init__()
-        self.layer = self._layer_class(input_size, hidden_size, bias=bias, **options)
+        none: dict[str, Any] = {}
+        if hidden_size == 0 and not isinstance(hidden_size, bool):  # torch's cells allow it
+            none["_no_units"] = True
+        self.layer = self._layer_class(input_size, hidden_size, bias=bias, **options, **none)
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
 
     def init_state(self, batch_size: int = 1, hx: Hidden | None = None) -> SuState:

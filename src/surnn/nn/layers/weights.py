@@ -48,6 +48,8 @@ class RecurrentWeights(nn.Module):
         Larger than torch's: a unit that rarely updates needs a large change when it does.
         """
         for name, parameter in self.named_parameters(recurse=False):
+            if not parameter.numel():  # a cell without units
+                continue
             if name.startswith("weight_ih"):
                 bound = math.sqrt(3 / parameter.shape[1])
                 nn.init.uniform_(parameter, -bound, bound)
