@@ -6,8 +6,8 @@ time includes the gates: the clock starts past the gates' horizon, where the fil
 them. The input comes one time step at a time, as in a stream, or as a whole sequence. All
 contestants take turns in one process. A time step is its median over the turns; a whole sequence is
 the thread's own time, so that other processes do not count; the parts of a GRU are those of the
-fastest turn. The worst step is also divided by the median of steps with about as much work: how
-much of it is not due to the number of open units.
+fastest turn. Times of steps are also divided by what a line through all of them gives for the same work:
+the largest ratio says how slow a step is beyond the number of its open units.
 """
 
 import platform
@@ -47,8 +47,6 @@ PRECISIONS: dict[str, tuple[Weights, Activations]] = {
     "int8 by int8": ("int8", "int8"),
 }
 """Types of weights and activations, by their names in the tables."""
-ALIKE = 31
-"""Time steps with the most similar work, which a time step is compared with."""
 WIDE = 140
 """Characters of the tables."""
 PARTS = ("reset", "update", "candidate", "state")
@@ -243,12 +241,10 @@ def summary(c: Contestant) -> dict[str, Any]:
 
 
 def worst_of_alike(times: np.ndarray, work: np.ndarray) -> float:
-    """The largest ratio of a time [T] to the median of the ``ALIKE`` ones with the nearest work."""
-    order = np.argsort(work, kind="stable")
-    times, count = times[order], min(ALIKE, len(times))
-    first = np.clip(np.arange(len(times)) - count // 2, 0, len(times) - count)
-    windows = np.lib.stride_tricks.sliding_window_view(times, count)
-    return float((times / np.median(windows, 1)[first]).max())
+    """The largest ratio of a time [T] to that of a time step with the same work, by a line through
+    all of them."""
+    line = np.stack((np.ones(len(work)), work / work.max()), 1)
+    return float((times / (line @ np.linalg.lstsq(line, times, rcond=None)[0])).max())
 
 
 def processor() -> str:
