@@ -6,8 +6,8 @@ time includes the gates: the clock starts past the gates' horizon, where the fil
 them. The input comes one time step at a time, as in a stream, or as a whole sequence. All
 contestants take turns in one process. A time step is its median over the turns; a whole sequence is
 the thread's own time, so that other processes do not count; the parts of a GRU are those of the
-fastest turn. Times of steps are also divided by what a line through all of them gives for the same work:
-the largest ratio says how slow a step is beyond the number of its open units.
+fastest turn. The worst step is also divided by what a line through time and work of all steps
+says: how slow it is beyond the number of its open units.
 """
 
 import platform
@@ -241,10 +241,11 @@ def summary(c: Contestant) -> dict[str, Any]:
 
 
 def worst_of_alike(times: np.ndarray, work: np.ndarray) -> float:
-    """The largest ratio of a time [T] to that of a time step with the same work, by a line through
+    """The largest time of [T], relative to that of a time step with the same work: a line through
     all of them."""
     line = np.stack((np.ones(len(work)), work / work.max()), 1)
-    return float((times / (line @ np.linalg.lstsq(line, times, rcond=None)[0])).max())
+    usual, worst = line @ np.linalg.lstsq(line, times, rcond=None)[0], times.argmax()
+    return float(times[worst] / usual[worst])
 
 
 def processor() -> str:
