@@ -153,6 +153,17 @@ def engine(results: Path) -> list[str]:
     return lines
 
 
+def engine_precision(results: Path) -> list[str]:
+    """The test metric of trained runs in the engine, with fewer bits."""
+    names = {"python": "Python", "float32": "float32", "int8": "int8",
+             "int8 by int8": "int8 activations too"}  # fmt: skip
+    lines = head("test metric [%]", *names.values())
+    for run in _load(results, "engine_precision")["runs"]:
+        text = f"{run['task']}, {run['metric']}, {run['layers']} x {run['width']}"
+        lines.append(row_of(text, *(f"{100 * run['score'][name]:.2f}" for name in names)))
+    return lines
+
+
 def choice(results: Path) -> list[str]:
     """Test accuracy of the automatic choice, and of five configurations set by hand."""
     sets = json.loads((results / "automatic_choice" / "choice.json").read_text())["sets"]
@@ -225,6 +236,7 @@ BLOCKS: dict[str, Callable[[Path], list[str]]] = {
     "cpu-rates": cpu_rates,
     "gpu": gpu,
     "engine": engine,
+    "engine-precision": engine_precision,
     "choice": choice,
     "own-data": own_data,
     "edge": edge,
