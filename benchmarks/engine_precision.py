@@ -49,7 +49,8 @@ def of_run(path: Path, data: Path | None) -> dict[str, Any]:
     engines = exports(model)
     scores: dict[str, Score] = {}
     rates: dict[str, list[float]] = {name: [] for name in engines}
-    sequences = task.size("test")
+    if (sequences := task.size("test")) is None:
+        raise ValueError(f"{path}: the test set of {task.name} has no end")
     for number in range(-(-sequences // BATCH)):
         batch = task.batch("test", number, BATCH, 0, CPU)
         if batch.lengths is not None:
