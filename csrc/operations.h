@@ -24,6 +24,17 @@ static inline int is_gate(uint32_t kind) {
 
 static inline int reads_two_vectors(uint32_t kind) { return kind == OP_ADD || kind == OP_MULTIPLY; }
 
+/* Index of the lowest bit that is set. */
+static inline unsigned lowest_bit(uint64_t bits) {
+#if defined(__GNUC__)
+    return (unsigned)__builtin_ctzll(bits);
+#else
+    unsigned n = 0;
+    for (; !(bits & 1); bits >>= 1) n++;
+    return n;
+#endif
+}
+
 /* A set of gates is a row of bits: gate g is bit g % 64 of word g / 64. */
 static inline uint32_t words_of(uint32_t gates) { return (gates + 63) / 64; }
 static inline int is_open(const uint64_t *mask, uint32_t gate) {

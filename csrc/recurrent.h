@@ -110,17 +110,6 @@ static inline float *state_component(const layer_step *st, size_t component) {
     return component ? st->other_components + (component - 1) * st->layer->units : st->h;
 }
 
-/* Index of the lowest bit that is set. */
-static inline unsigned lowest_bit(uint64_t bits) {
-#if defined(__GNUC__)
-    return (unsigned)__builtin_ctzll(bits);
-#else
-    unsigned n = 0;
-    for (; !(bits & 1); bits >>= 1) n++;
-    return n;
-#endif
-}
-
 /* Whether a tile's part of input_sums belongs to the present input; from now on it does. */
 static inline int make_current(layer_step *st, size_t tile) {
     uint64_t bit = (uint64_t)1 << (tile % 64), before = st->current[tile / 64];

@@ -1,7 +1,8 @@
 /* Rhythms: gates that are sums of sinusoids of the clock.
  *
  * Python decides by sums in double. Here phases are integers, exact at any clock, and sums are in float;
- * the few that are too close to 0 for float are computed again in integers. No doubles are needed.
+ * the few that are too close to 0 for float are computed again: in double where the build has doubles,
+ * and in integers where that is not enough. Decisions are the same without doubles.
  *
  * Where frames come in chunks, prepare_next_block computes BLOCK time steps together, which takes less.
  * Its work is spread over the time steps of the block before, so that no time step is slow. */
@@ -92,6 +93,55 @@ static uint32_t decide_in_integers(const struct rhythm *rhythm, size_t first, ui
     return open;
 }
 
+/* ---------------------------------------------------------------- sums in double */
+
+/* From here on rounded products of frequency and time make most sums of blocks uncertain. */
+#define FAR_CLOCK ((int64_t)1 << 40)
+
+#if SURNN_WARPED && SURNN_CHUNK > 1
+/* Those of the chosen gates that are open. *chosen becomes those whose sums are too close to 0 for double:
+ * an error is 2^-29 of one in float, and some more for sines of the library. */
+static uint32_t decide_in_double(const surnn_model *m, const struct rhythm *rhythm, size_t first,
+                                 uint32_t *chosen, int64_t t) {
+    enum { ANGLES = 64 };
+    double angles[ANGLES], sines[ANGLES], cosines[ANGLES], by_sine[SLICE] = {0}, by_cosine[SLICE] = {0};
+    const struct slice *slice = slice_at(rhythm, first / SLICE);
+    size_t width = rhythm->width, count = rhythm->frequencies;
+    uint32_t open = 0, unsure = 0;
+    for (size_t from = 0, n; from < count; from += n) {
+        n = count - from < ANGLES ? count - from : ANGLES;
+        for (size_t k = 0; k < n; k++) angles[k] = rhythm->omega[from + k] * (double)t;
+        m->k->turns(sines, cosines, angles, n);
+        for (uint32_t bits = *chosen; bits; bits &= bits - 1) {
+            uint32_t i = lowest_bit(bits);
+            const double *w = rhythm->weights + from * width + first + i, *v = w + count * width;
+            for (size_t k = 0; k < n; k++, w += width, v += width)
+                by_sine[i] += *w * sines[k], by_cosine[i] += *v * cosines[k];
+        }
+    }
+    for (uint32_t bits = *chosen; bits; bits &= bits - 1) {
+        uint32_t i = lowest_bit(bits);
+        double sum = rhythm->bias[first + i] + by_sine[i] + by_cosine[i];
+        if (fabs(sum) > 0x1p-24 * (double)slice->rounding[i]) open |= (uint32_t)(sum > 0.0) << i;
+        else unsure |= (uint32_t)1 << i;
+    }
+    *chosen = unsure;
+    return open;
+}
+#endif
+
+/* Those of the chosen gates that are open: their sums in float are too close to 0. */
+static uint32_t decide_again(const surnn_model *m, const struct rhythm *rhythm, size_t first,
+                             uint32_t chosen, int64_t t) {
+    uint32_t open = 0;
+#if SURNN_WARPED && SURNN_CHUNK > 1
+    if (rhythm->slices && t < FAR_CLOCK) open = decide_in_double(m, rhythm, first, &chosen, t);
+#else
+    (void)m;
+#endif
+    return chosen ? open | decide_in_integers(rhythm, first, chosen, t) : open;
+}
+
 /* ---------------------------------------------------------------- one time step */
 
 /* Files of version 0.1 have no slices. */
@@ -108,7 +158,7 @@ static uint32_t decide_slice(const surnn_model *m, const struct rhythm *rhythm, 
             unsure &= ~(1u << i);
         }
     }
-    return unsure ? open | decide_in_integers(rhythm, index * SLICE, unsure, t) : open;
+    return unsure ? open | decide_again(m, rhythm, index * SLICE, unsure, t) : open;
 }
 
 static void compute_row(const surnn_model *m, const operation *op, float *waves, uint64_t *row,
@@ -153,9 +203,6 @@ void surnn_run_sinusoids(const surnn_model *m, surnn_stream *s, const operation 
 /* ---------------------------------------------------------------- a block, in float */
 
 #if SURNN_CHUNK > 1
-/* From here on rounded products of frequency and time make most sums of blocks uncertain. */
-#define FAR_CLOCK ((int64_t)1 << 40)
-
 enum { AT_ONCE = 2 }; /* slices that are prepared at a time step, or none */
 enum { SLICE_SHARE = 6 };
 
@@ -180,7 +227,7 @@ static void prepare_slice(const surnn_model *m, const operation *op, uint64_t *r
         uint64_t *word = rows + j * words + gate / 64, bits = open[j];
         if (unsure[j] & valid) {
             bits &= ~(uint64_t)unsure[j];
-            bits |= decide_in_integers(rhythm, gate, unsure[j] & valid, first + (int64_t)j);
+            bits |= decide_again(m, rhythm, gate, unsure[j] & valid, first + (int64_t)j);
         }
         *word = (*word & ~((uint64_t)0xffff << shift)) | bits << shift;
     }

@@ -33,7 +33,9 @@ def test_it_runs_and_keeps_what_it_found(tmp_path, monkeypatch, capsys):
     assert result["clock"] == 40  # past the horizon: the file has no table of these gates
     assert half["p50_us"] <= half["worst_us"]
     assert 0 < half["open_at_worst"] <= 1
-    assert len(result["streams"]) == 6  # dense, groups and units, in two precisions
+    assert len(result["streams"]) == 9  # dense, groups and units, in three precisions
+    assert all(0 < n["c_us"] < n["python_us"] for n in result["python"].values())
+    assert half["worst_of_alike"] >= 1
     assert all(0 < n["together_us"] < 1000 * n["alone_us"] for n in result["streams"].values())
     assert (tmp_path / "out" / "engine.png").stat().st_size > 0
     table = (tmp_path / "out" / "table.txt").read_text()
@@ -41,6 +43,15 @@ def test_it_runs_and_keeps_what_it_found(tmp_path, monkeypatch, capsys):
     assert "engine, 83% closed, int8" in table
     assert "if the reset came before" in table
     assert "results are in" in capsys.readouterr().out
+
+
+def test_the_worst_step_is_compared_with_steps_of_like_work():
+    work = np.arange(1, 1001)
+    times = 50.0 + work
+    assert engine.worst_of_alike(times, work) == pytest.approx(1)
+    times[700] *= 2
+    assert engine.worst_of_alike(times, work) == pytest.approx(2, rel=0.02)
+    assert engine.worst_of_alike(np.array([2.0, 6.0]), np.array([7, 7])) == pytest.approx(1.5)
 
 
 @torch.inference_mode()

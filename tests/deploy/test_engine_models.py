@@ -355,7 +355,7 @@ def test_engine_errors(tmp_path):
     for content, message in (
         (b"", "not a surnn engine file"),
         (b"PK" + whole[2:], "not a surnn engine file"),
-        (whole[:8] + b"\x02" + whole[9:], "version of the format"),
+        (whole[:8] + b"\x03" + whole[9:], "version of the format"),
         (whole[:-1], "cut off"),
         (whole + b"\0", "added to"),
         (whole[:-200] + bytes([whole[-200] ^ 1]) + whole[-199:], "checksum"),

@@ -6,7 +6,8 @@ time includes the gates: the clock starts past the gates' horizon, where the fil
 them. The input comes one time step at a time, as in a stream, or as a whole sequence. All
 contestants take turns in one process. A time step is its median over the turns; a whole sequence is
 the thread's own time, so that other processes do not count; the parts of a GRU are those of the
-fastest turn.
+fastest turn. The worst step is also divided by what a line through time and work of all steps
+says: how slow it is beyond the number of its open units.
 """
 
 import platform
@@ -46,7 +47,7 @@ PRECISIONS: dict[str, tuple[Weights, Activations]] = {
     "int8 by int8": ("int8", "int8"),
 }
 """Types of weights and activations, by their names in the tables."""
-WIDE = 132
+WIDE = 140
 """Characters of the tables."""
 PARTS = ("reset", "update", "candidate", "state")
 
@@ -114,6 +115,7 @@ def measure(turns: int, seed: int, folder: Path) -> dict[str, Any]:
         "steps": STEPS,
         "records": [summary(c) for c in contestants],
         "clock": STEPS,
+        "python": {name: from_python(e, frames, turns) for name, e in batched.items()},
         "streams": {name: many_streams(engine, turns, seed) for name, engine in batched.items()},
         "parts": parts,
         "parts_reset_before": before,
@@ -145,9 +147,10 @@ def of_engine(engine: Engine, name: str, frames: np.ndarray, expected: np.ndarra
     """The engine as a stream, in a loop in C."""
     stream = engine.stream()
     stream.clock = STEPS
-    outputs, shares = [], []
+    outputs, shares, macs = [], [], [0]
     for frame in frames:
         outputs.append(stream.step(frame))
+        macs.append(stream.work.macs)
         shares.append(float(np.mean([stream.gates(i).mean() for i in range(engine.layers)])))
     return Contestant(
         name,
@@ -156,6 +159,7 @@ def of_engine(engine: Engine, name: str, frames: np.ndarray, expected: np.ndarra
         1 - float(np.mean(shares)),
         1 - stream.work.skipped,
         open_shares=shares,
+        work=np.diff(macs).tolist(),
         difference=float(np.abs(np.stack(outputs) - expected).max()),
     )
 
@@ -175,6 +179,7 @@ def whole_of(engine: Engine, streamed: Contestant) -> Contestant:
         run=run,
         each=None,
         open_shares=None,
+        work=None,
         seconds=[],
         latencies=[],
     )
@@ -192,6 +197,21 @@ def many_streams(engine: Engine, turns: int, seed: int) -> dict[str, float]:
             measured.append(engine.time_streams(frames, together, STEPS))
     alone, together = (float(np.median(s, 0).mean()) / STREAMS * 1e6 for s in seconds.values())
     return {"alone_us": alone, "together_us": together}
+
+
+def from_python(engine: Engine, frames: np.ndarray, turns: int) -> dict[str, float]:
+    """Microseconds of a time step in a loop in Python, and in a loop in C."""
+    stream, seconds = engine.stream(), []
+    for _ in range(turns):
+        stream.clock = STEPS
+        begin = time.thread_time()
+        for frame in frames:
+            stream.step(frame)
+        middle = time.thread_time()
+        engine.run_steps(frames, STEPS)
+        seconds.append((middle - begin, time.thread_time() - middle))
+    python, c = np.median(seconds, 0) / len(frames) * 1e6
+    return {"python_us": float(python), "c_us": float(c)}
 
 
 def parts_of(engine: Engine, frames: np.ndarray, turns: int, before: bool) -> dict[str, float]:
@@ -215,7 +235,17 @@ def summary(c: Contestant) -> dict[str, Any]:
         numbers["worst_us"] = float(steps.max() * 1e6)
         if c.open_shares is not None:
             numbers["open_at_worst"] = c.open_shares[int(steps.argmax())]
+        if c.work is not None:
+            numbers["worst_of_alike"] = worst_of_alike(steps, np.array(c.work))
     return numbers
+
+
+def worst_of_alike(times: np.ndarray, work: np.ndarray) -> float:
+    """The largest time of [T], relative to that of a time step with the same work: a line through
+    all of them."""
+    line = np.stack((np.ones(len(work)), work / work.max()), 1)
+    usual, worst = line @ np.linalg.lstsq(line, times, rcond=None)[0], times.argmax()
+    return float(times[worst] / usual[worst])
 
 
 def processor() -> str:
@@ -236,11 +266,12 @@ def tables(result: dict[str, Any]) -> list[Table]:
     }
     all_of_them = Table(title=f"{LAYERS} x {WIDTH} GRU, {STEPS} steps, one thread", box=None)
     for name in ("", "closed", "MACs", "µs a step", "vs dense", "p50 µs", "worst µs", "open then",
-                 "difference"):  # fmt: skip
+                 "of alike", "difference"):  # fmt: skip
         all_of_them.add_column(name, justify="right" if name else "left", no_wrap=True)
     for r in result["records"]:
         percentiles = [f"{r[p]:.2f}" if p in r else "" for p in ("p50_us", "worst_us")]
         percentiles.append(f"{r['open_at_worst']:.0%}" if "open_at_worst" in r else "")
+        percentiles.append(f"{r['worst_of_alike']:.2f}x" if "worst_of_alike" in r else "")
         shares = ["" if r[k] is None else f"{r[k]:.1%}" for k in ("sparsity", "macs_done")]
         faster = dense[is_whole(r)] / r["sequence_us"]
         times = f"{r['sequence_us'] / STEPS:.2f}", f"{faster:.2f}x"
@@ -251,6 +282,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
     title = "parts of a sequence, computed one after another [µs]"
     return [
         all_of_them,
+        python_table(result["python"]),
         streams_table(result["streams"]),
         parts_table(title, result["parts"]),
         parts_table("the same, if the reset came before [µs]", result["parts_reset_before"]),
@@ -260,6 +292,17 @@ def tables(result: dict[str, Any]) -> list[Table]:
 def is_whole(record: dict[str, Any]) -> bool:
     """Whether it took the whole sequence at once."""
     return "p50_us" not in record
+
+
+def python_table(measured: dict[str, dict[str, float]]) -> Table:
+    """Steps from Python and from C."""
+    table = Table(title="stream.step, µs", box=None)
+    for name in ("", "from Python", "from C", "more"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for name, numbers in measured.items():
+        python, c = numbers["python_us"], numbers["c_us"]
+        table.add_row(name, f"{python:.2f}", f"{c:.2f}", f"{python - c:.2f}")
+    return table
 
 
 def streams_table(measured: dict[str, dict[str, float]]) -> Table:

@@ -29,6 +29,8 @@ class Contestant:
     """Share of multiply-accumulates that are computed."""
     open_shares: list[float] | None = None
     """Share of units that update at each time step."""
+    work: list[int] | None = None
+    """Multiply-accumulates of each time step."""
     seconds: list[float] = field(default_factory=list)
     """Seconds of the whole sequence, for each turn."""
     latencies: list[list[float]] = field(default_factory=list)

@@ -80,7 +80,8 @@ def scan(inputs: ScanInputs) -> tuple[Tensor, Tensor]:
     :func:`surnn.scan.scan` sets them to 0, for all backends.
     """
     state = inputs.state
-    if inputs.recurrent.requires_grad:  # einsum transposes the gradient, stack restores the layout
+    if torch.is_grad_enabled() and inputs.recurrent.requires_grad:
+        # einsum transposes the gradient, stack restores the layout; it may also change roundings
         inputs = replace(inputs, recurrent=torch.stack(inputs.recurrent.unbind(0)))
     drive = input_projection(inputs.x, inputs.weight, inputs.bias)
     alive = None if inputs.lengths is None else step_mask(drive.shape[0], inputs.lengths)

@@ -133,20 +133,34 @@ _ENGINE_ROWS = {
 def engine(results: Path) -> list[str]:
     """Microseconds of a step of the C engine."""
     bench = _load(results, "engine_bench")
-    steps, worst = _steps(bench), {r["name"]: r.get("worst_us") for r in bench["records"]}
+    steps, records = _steps(bench), {r["name"]: r for r in bench["records"]}
     dense = steps["engine, dense, float32"]
     lines = head(
-        "2 x 256 GRU, µs a step", "float32", "faster than dense", "worst step", "int8",
-        "int8 activations too",
+        "2 x 256 GRU, µs a step", "float32", "faster than dense", "worst step",
+        "at equal work", "int8", "int8 activations too",
     )  # fmt: skip
     for text, name in _ENGINE_ROWS.items():
-        time, late = steps[f"{name}, float32"], worst[f"{name}, float32"]
+        time, record = steps[f"{name}, float32"], records[f"{name}, float32"]
         lines.append(row_of(
-            text, f"{time:.1f}", f"{dense / time:.1f}x", "" if late is None else f"{late:.1f}",
+            text, f"{time:.1f}", f"{dense / time:.1f}x",
+            f"{record['worst_us']:.1f}", f"{record['worst_of_alike']:.1f}x",
             f"{steps[f'{name}, int8']:.1f}", f"{steps[f'{name}, int8 by int8']:.1f}",
         ))  # fmt: skip
     for name in ("onnxruntime GRU, streamed", "torch nn.GRU, streamed"):
-        lines.append(row_of(name, f"{steps[name]:.1f}", f"{dense / steps[name]:.1f}x", "", "", ""))
+        lines.append(
+            row_of(name, f"{steps[name]:.1f}", f"{dense / steps[name]:.1f}x", "", "", "", "")
+        )
+    return lines
+
+
+def engine_precision(results: Path) -> list[str]:
+    """The test metric of trained runs in the engine, with fewer bits."""
+    names = {"python": "Python", "float32": "float32", "int8": "int8",
+             "int8 by int8": "int8 activations too"}  # fmt: skip
+    lines = head("test metric [%]", *names.values())
+    for run in _load(results, "engine_precision")["runs"]:
+        text = f"{run['task']}, {run['metric']}, {run['layers']} x {run['width']}"
+        lines.append(row_of(text, *(f"{100 * run['score'][name]:.2f}" for name in names)))
     return lines
 
 
@@ -222,6 +236,7 @@ BLOCKS: dict[str, Callable[[Path], list[str]]] = {
     "cpu-rates": cpu_rates,
     "gpu": gpu,
     "engine": engine,
+    "engine-precision": engine_precision,
     "choice": choice,
     "own-data": own_data,
     "edge": edge,

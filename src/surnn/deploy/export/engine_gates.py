@@ -148,7 +148,7 @@ def turns(omega: np.ndarray) -> np.ndarray:
 def slices(omega: np.ndarray, waves: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """A rhythm in float32, in slices of gates, with the largest error of each gate's sum.
 
-    The engine decides by these sums where they are larger than their error, and in integers
+    The engine decides by these sums where they are larger than their error, and by more exact ones
     elsewhere. ``csrc/FORMAT.md`` explains the error.
 
     Args:
