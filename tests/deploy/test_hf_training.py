@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import surnn
+from surnn.tasks import Tokens
 
 transformers = pytest.importorskip("transformers")
 hf = importlib.import_module("surnn.deploy.hf")
@@ -82,7 +83,7 @@ def test_the_vocabulary_is_resized(tied, tokens, tmp_path):
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     assert torch.equal(again(IDS, MASK).logits, after.logits)
     inner = model.model.eval()
-    assert inner.output.size == tokens  # the check of exports draws tokens below it
+    assert (inner.inputs, inner.output.size) == (Tokens(tokens), tokens)
     engine = surnn.Engine(surnn.export.to_engine(inner, tmp_path / "model.surnn"))
     y = engine.stream().run(IDS[0, :5].numpy())
     torch.testing.assert_close(torch.from_numpy(y), after.logits[0, :5], rtol=1e-4, atol=1e-5)
