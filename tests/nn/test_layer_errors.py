@@ -81,7 +81,7 @@ X = torch.zeros(STEPS, BATCH, FEATURES)
         (lambda: _twice("native"), RuntimeError, "use backend='reference'"),
         (lambda: _twice("onepass"), RuntimeError, "use backend='reference'"),
         (lambda: SuGRU(5, 12, groups=3), ValueError, "groups=3 needs expand > 1"),
-        (lambda: SuRNN(5, 12, 1, "tanh", "no"), ValueError, "bias .*got 'no'"),
+        (lambda: SuRNN(5, 12, 1, "tanh", "no"), TypeError, "bias .*got 'no'"),
         (lambda: SuLSTM(5, 12, proj_size=3), ValueError, "proj_size.*got 3"),
         (lambda: SuGRU.from_torch(nn.GRU(5, 12), expand=2), ValueError, "expand must be 1"),
         (
