@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import ResultsError, parity, recurrent_ppo, state_tracking
+from . import ResultsError, language, parity, recurrent_ppo, state_tracking
 from .headlines import headline_table
 from .records import read_records
 from .tables import head, row_of, spread
@@ -53,16 +53,20 @@ def numbers(results: Path) -> list[str]:
         *head("measured", "surnn", "for comparison", "command"),
         row_of(
             "accuracy on psMNIST, pixel by pixel [%]",
-            f"{spread('accuracy', ours['test'])}, at {rate:.0f} % of updates",
-            f"GRU: {spread('accuracy', gru['test'])}", "`surnn reproduce psmnist-stepwise`",
+            f"{spread('accuracy', ours['test'])}, at {rate:.0f} % of updates, "
+            f"{ours['parameters']:,} parameters",
+            f"GRU: {spread('accuracy', gru['test'])}, {gru['parameters']:,} parameters",
+            "`surnn reproduce psmnist-stepwise`",
         ),
         row_of(
-            "time of a training step on one CPU core, `SuGRU(I, H)` with default options",
-            f"{min(train):.2f} to {max(train):.2f} of `nn.GRU`'s", "1 (`nn.GRU`, same size)",
+            "time of a training step on one CPU core, `SuGRU(I, H)` with default options "
+            "(a tenth of updates)",
+            f"{min(train):.2f} to {max(train):.2f} of `nn.GRU`'s", "1 (`nn.GRU`, as many units)",
             "`python benchmarks/cpu.py`",
         ),
         row_of(
-            "time of a step in C, 2 x 256 units, 83 % of them closed", f"{closed:.1f} µs",
+            "time of a step in C, 2 x 256 units, 83 % of them closed, in groups of 16",
+            f"{closed:.1f} µs",
             f"dense {dense:.0f} µs, onnxruntime {rival:.0f} µs", "`surnn bench engine`",
         ),
     ]  # fmt: skip
@@ -159,7 +163,7 @@ def choice(results: Path) -> list[str]:
         others = [100 * row["hand"][text]["accuracy"] for text in hand]
         own = 100 * row["automatic"]["accuracy"]
         lines.append(row_of(
-            name.replace("_", " "), f"**{own:.2f}**", f"{row['automatic']['update_rate']:.0%}",
+            name.replace("_", " "), f"{own:.2f}", f"{row['automatic']['update_rate']:.0%}",
             *(f"{value:.2f}" for value in others), f"{max(others) - own:+.2f} points",
         ))  # fmt: skip
     return lines
@@ -226,6 +230,7 @@ BLOCKS: dict[str, Callable[[Path], list[str]]] = {
     "own-data": own_data,
     "edge": edge,
     "edge-clocks": edge_clocks,
+    "language": language.table,
     "parity": parity.causes,
     "recurrent-ppo": recurrent_ppo.curves,
     "state-tracking": state_tracking.table,
