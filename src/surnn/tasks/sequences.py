@@ -66,7 +66,7 @@ class Sequences(SequenceScores, Task):  # type: ignore[misc]  # kinds depend on 
         shares: shares of training, validation and test, of what ``valid_path`` and ``test_path``
             leave.
         split: ``random`` distributes sequences or groups, ``time`` divides each sequence, the end
-            for the test. ``auto``: time if there are fewer than ten streams.
+            for the test. ``auto``: time for fewer than ten streams without groups.
         split_seed: seed of the random distribution.
         missing: missing values: an ``error``, the ``previous`` value, or the ``mean``.
         weights: class weights in the loss. ``auto``: balanced if a class is more than twice as
