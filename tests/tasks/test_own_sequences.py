@@ -156,6 +156,15 @@ def test_a_part_without_one_of_the_classes_is_named(tmp_path):
     assert ["test" in note for note in ready(both, test_path=only).data_notes()] == [True]
 
 
+def test_training_begins_with_a_note_on_absent_classes(tmp_path, capsys):
+    early = np.repeat([[1] * 5 + [0] * 35], 4, axis=0)
+    path = save(tmp_path / "e.npz", x=labelled(4, steps=40)[0], y=early)
+    main(["train", "sequences", "--task.path", path, "--out", str(tmp_path / "run"), *FLAGS,
+          "--train.batch", "2"])  # fmt: skip
+    said = capsys.readouterr().out
+    assert "the test part has no example of '1'" in said.partition("step 2/2")[0]
+
+
 def test_identical_sequences_are_in_one_part_only(tmp_path):
     x, y = labelled(20)
     path = save(tmp_path / "t.npz", x=np.concatenate((x, x)), y=np.concatenate((y, y)))

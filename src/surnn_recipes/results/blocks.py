@@ -61,7 +61,7 @@ def numbers(results: Path) -> list[str]:
             "`python benchmarks/cpu.py`",
         ),
         row_of(
-            "time of a step in C, 2 x 256 units, 83 % of them closed, in groups of 16 with one gate",
+            "time of a step in C, 2 x 256 units, 83 % of them closed, in groups of 16",
             f"{closed:.1f} µs", f"dense {dense:.0f} µs, onnxruntime {rival:.0f} µs",
             "`surnn bench engine`",
         ),
