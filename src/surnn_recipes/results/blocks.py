@@ -40,23 +40,20 @@ def documents(root: Path) -> list[Path]:
 
 
 def numbers(results: Path) -> list[str]:
-    """The README's three numbers."""
+    """The README's numbers."""
     records = read_records(results / "rows")
-    ours, gru = records["psmnist-stepwise"], records["psmnist-stepwise-gru"]
+    s3, s3_gru = records[state_tracking.S3], records[f"{state_tracking.S3}-gru"]
+    ours, heads, gru = (records[f"psmnist-stepwise{name}"] for name in ("", "-heads", "-gru"))
     cpu = [row for row in _load(results, "cpu_bench")["tables"]["cells"] if row["layer"] == "SuGRU"]
     train = [row["train"] for row in cpu]
     steps = _steps(_load(results, "engine_bench"))
     closed, dense = steps["engine, 83% closed, float32"], steps["engine, dense, float32"]
     rival = steps["onnxruntime GRU, streamed"]
-    rate = 100 * ours["update_rate"]
     return [
         *head("measured", "surnn", "for comparison", "command"),
         row_of(
-            "accuracy on psMNIST, pixel by pixel [%]",
-            f"{spread('accuracy', ours['test'])}, at {rate:.0f} % of updates, "
-            f"{ours['parameters']:,} parameters",
-            f"GRU: {spread('accuracy', gru['test'])}, {gru['parameters']:,} parameters",
-            "`surnn reproduce psmnist-stepwise`",
+            "accuracy on state tracking, S3 [%]", _scored(s3), f"GRU: {_scored(s3_gru)}",
+            f"`surnn reproduce {state_tracking.S3}`",
         ),
         row_of(
             "time of a training step on one CPU core, `SuGRU(I, H)` with default options "
@@ -66,10 +63,21 @@ def numbers(results: Path) -> list[str]:
         ),
         row_of(
             "time of a step in C, 2 x 256 units, 83 % of them closed, in groups of 16",
-            f"{closed:.1f} µs",
-            f"dense {dense:.0f} µs, onnxruntime {rival:.0f} µs", "`surnn bench engine`",
+            f"{closed:.1f} µs", f"dense {dense:.0f} µs, onnxruntime {rival:.0f} µs",
+            "`surnn bench engine`",
+        ),
+        row_of(
+            "accuracy on psMNIST, pixel by pixel [%]",
+            f"{_scored(ours)}, {100 * ours['update_rate']:.0f} % of updates; "
+            f"16 heads: {_scored(heads)}",
+            f"GRU: {_scored(gru)}", "`surnn reproduce psmnist-stepwise`, `psmnist-stepwise-heads`",
         ),
     ]  # fmt: skip
+
+
+def _scored(record: dict[str, Any]) -> str:
+    """The test accuracy, and the size of the model."""
+    return f"{spread('accuracy', record['test'])}, {record['parameters']:,} parameters"
 
 
 def cpu(results: Path) -> list[str]:
