@@ -92,7 +92,9 @@ for layer in recording.layers:
 # ## To C
 #
 # One file holds the model. The C engine reads it without torch. We feed it the test patients'
-# records as a monitor would: one sample after the other, half an hour each, no windows.
+# records as a monitor would: one sample after the other, half an hour each, no windows. The task
+# `ecg_beats` standardises its samples outside of the model, so we do too. (Models that `surnn train
+# sequences` trains on your own data take raw values.)
 
 # %%
 sh("surnn export run --to engine --out ecg.surnn")

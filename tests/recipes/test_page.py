@@ -94,6 +94,8 @@ def test_claims_know_seeds_parts_layers_validations_and_the_papers_numbers(tmp_p
         ("each", "50.00, 60.00 %"),
         ("task.delay 7", "25.00 %"),
         ("each task.delay 7", "25.00, 25.00 %"),
+        ("spread", "55.00 ± 7.07 %"),
+        ("spread task.delay 7", "25.00 ± 0.00 %"),
         ("valid 20", "55.00 %"),
         ("layer 1", "10.0 %"),
         ("layer 2 data", "60.0 %"),
@@ -105,6 +107,8 @@ def test_claims_know_seeds_parts_layers_validations_and_the_papers_numbers(tmp_p
     for what in ("valid 21", "layer 3", "layer 2 answer", "each task.delay 8"):
         with pytest.raises(ResultsError, match=f"{what!r} of copying-2000"):
             fill_in(f"{{copying-2000:{what}}}", records, rows)
+    with pytest.raises(ResultsError, match="spread of copying-2000, which has one seed"):
+        fill_in("{copying-2000:spread}", {"copying-2000": {**records["copying-2000"], "test": [1]}})
     records["copying-2000"]["parts"] = {"typed accuracy": 0.25}
     assert fill_in("{copying-2000:typed accuracy}", records) == "25.00 %"
     assert fill_in("{ratio}", records, ratio="0.16") == "0.16"
@@ -120,6 +124,13 @@ def test_no_number_of_the_claims_is_typed():
     text = "{a-1} of 5,000, {paper=86.37 %}, 12.5 bits, 7 % and 8%"
     assert typed_numbers(text) == ["12.5", "7 %", "8%"]
     assert not typed_numbers((ROOT / "results" / "claims.md").read_text())
+
+
+def test_no_number_of_the_readme_is_typed():
+    text = fill_blocks((ROOT / "README.md").read_text(), ROOT / "results")
+    prose = re.sub(r"<!-- results: .*?<!-- /results -->|```.*?```", "", text, flags=re.DOTALL)
+    versions = {"3.11", "2.0"}  # of Python, of the licence
+    assert set(typed_numbers(prose)) == versions
 
 
 def test_withdrawn_tests_are_named_but_not_shown(tmp_path, rows):

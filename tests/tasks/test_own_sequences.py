@@ -126,6 +126,45 @@ def test_a_group_is_in_one_part_only(tmp_path):
     assert sum(map(len, groups)) == len(set.union(*groups)) == 12
 
 
+def test_few_groups_are_not_divided_in_time(tmp_path):
+    """Streams with a target at each step: without groups, time divides fewer than ten."""
+    x, _ = labelled(6)
+    path = save(tmp_path / "s.npz", x=x, y=np.arange(72).reshape(6, 12) % 2, who=np.arange(6))
+    assert all(len(part) == 6 for part in parts_of(ready(path)).values())
+    for options in ({"group": "who"}, {"split": "random"}):
+        parts = parts_of(ready(path, **options))
+        assert all(parts.values())
+        assert sum(map(len, parts.values())) == len(set.union(*parts.values())) == 6
+
+
+def test_a_part_without_one_of_the_classes_is_named(tmp_path):
+    x, _ = labelled(4, steps=40)
+    early = np.zeros((4, 40), int)
+    early[:, :5] = 1  # the end of the streams, for the test, has none
+    notes = list(ready(save(tmp_path / "e.npz", x=x, y=early)).data_notes())
+    assert [note.split(":")[0] for note in notes] == [
+        "the valid part has no example of '1'",
+        "the test part has no example of '1'",
+    ]
+    always = np.arange(160).reshape(4, 40) % 2
+    task = ready(save(tmp_path / "a.npz", x=x, y=always), shares=(0.8, 0.2, 0))
+    assert list(task.data_notes()) == []  # an empty part has no metric
+    y = np.array([0, 1] * 10)
+    both = save(tmp_path / "b.npz", x=labelled(20)[0], y=y)
+    assert list(ready(both).data_notes()) == []
+    only = save(tmp_path / "o.npz", x=labelled(5, seed=2)[0], y=np.zeros(5, int))
+    assert ["test" in note for note in ready(both, test_path=only).data_notes()] == [True]
+
+
+def test_training_begins_with_a_note_on_absent_classes(tmp_path, capsys):
+    early = np.repeat([[1] * 5 + [0] * 35], 4, axis=0)
+    path = save(tmp_path / "e.npz", x=labelled(4, steps=40)[0], y=early)
+    main(["train", "sequences", "--task.path", path, "--out", str(tmp_path / "run"), *FLAGS,
+          "--train.batch", "2"])  # fmt: skip
+    said = capsys.readouterr().out
+    assert "the test part has no example of '1'" in said.partition("step 2/2")[0]
+
+
 def test_identical_sequences_are_in_one_part_only(tmp_path):
     x, y = labelled(20)
     path = save(tmp_path / "t.npz", x=np.concatenate((x, x)), y=np.concatenate((y, y)))

@@ -139,7 +139,7 @@ class Job(ABC):
     def _check(self, y: Tensor) -> None:
         if not torch.isfinite(y).all():
             raise ArithmeticError(
-                "outputs are not finite; in a graph, there may be more updates than max_rate allows"
+                "outputs are not finite; in a graph, there may be more events than max_rate allows"
             )
 
 

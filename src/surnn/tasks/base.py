@@ -10,6 +10,7 @@ Shapes: B sequences, T time steps. Inputs are batch first.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -168,6 +169,10 @@ class Task(ABC):
         """Numbers about the prepared data from which options are chosen; None if there are
         none. See ``train/automatic.py``."""
         return None
+
+    def data_notes(self) -> Iterable[str]:
+        """Sentences about the prepared data that a user should see before training."""
+        return ()
 
     def prepare(self, device: torch.device, data: Path | None = None) -> None:  # noqa: B027
         """Load or generate the data on ``device``. Generated tasks may do nothing.

@@ -56,6 +56,17 @@ class SequenceData:
             None if same else torch.from_numpy(lengths).to(device),
         )
 
+    def absent_classes(self, split: Split, count: int) -> list[int]:
+        """Those of ``count`` classes that do not occur in a part; none of an empty part."""
+        part = self.windows[split]
+        if self.per == "sequence":
+            labels = self.target[part.sequence]
+        else:
+            pairs = zip(part.starts, part.lengths, strict=True)
+            labels = np.concatenate([self.target[:0], *(self.target[s : s + n] for s, n in pairs)])
+        known = np.unique(labels)
+        return [number for number in range(count) if number not in known] if len(labels) else []
+
     def input_scale(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of each feature over the training part."""
         return moments(self.series.values, self.windows["train"])

@@ -1,5 +1,6 @@
 """Loss, metric and chance level of a task about a user's sequences."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -7,6 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from .base import Batch, Score
+from .batching import get_data
+from .sequence_data import SequenceData
 from .sequence_goals import IGNORED
 
 RATIO = 2.0
@@ -69,6 +72,21 @@ class SequenceScores:
             return batch
         event = (batch.target != self._background) & (batch.target != IGNORED)
         return batch._replace(kinds=torch.where(event, 0, 1))
+
+    def data_notes(self) -> Iterator[str]:
+        """Classes that validation or test cannot measure."""
+        if not self.is_classification:
+            return
+        data: SequenceData = get_data(self)  # type: ignore[arg-type]  # of a mix-in
+        for split in ("valid", "test"):
+            absent = [repr(self.classes[n]) for n in data.absent_classes(split, len(self.classes))]
+            if absent:
+                more = ", ..." if len(absent) > LISTED else ""
+                yield (
+                    f"the {split} part has no example of {', '.join(absent[:LISTED])}{more}: its "
+                    "metric says nothing about this. --task.split random divides whole sequences, "
+                    "another --task.split-seed draws others; or bring more data"
+                )
 
     @property
     def _background(self) -> int:

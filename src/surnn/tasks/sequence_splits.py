@@ -16,7 +16,8 @@ from .base import Split
 
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 FEWEST = 10
-"""Sequences or groups from which on whole ones are distributed; fewer are divided in time."""
+"""Sequences from which on whole ones are distributed; fewer are divided in time. Groups, if there
+are any, are never divided."""
 How = Literal["auto", "random", "time"]
 
 
@@ -46,7 +47,8 @@ def split_series(
         series: all sequences.
         given: [N] the part of each sequence if it is known (1: valid, 2: test), otherwise 0.
         shares: of the sequences that are not given, or of their time.
-        how: random distributes whole sequences or groups; time divides each sequence.
+        how: random distributes whole sequences or groups; time divides each sequence; auto does so
+            if there are few, one target for each time step, and no groups.
         seed: of the random order.
         strata: [N] class of each sequence; classes have the same shares in all parts.
         whole: sequences cannot be divided, because they have one target.
@@ -59,7 +61,8 @@ def split_series(
         raise ValueError(
             "task.split time divides sequences, and here each has one target: use random"
         )
-    in_time = how == "time" or (how == "auto" and not whole and len(set(units)) < FEWEST)
+    few = not whole and series.groups is None and len(set(units)) < FEWEST
+    in_time = how == "time" or (how == "auto" and few)
     if in_time and sum(share > 0 for share in shares) > 1:
         parts = _in_time(series, free, shares)
     else:

@@ -67,7 +67,7 @@ class Sequences(SequenceScores, Task):  # type: ignore[misc]  # kinds depend on 
             leave.
         split: ``random`` distributes sequences or groups, ``time`` divides each sequence, the end
             for the test. ``auto``: time if there are fewer than ten sequences with a target
-            at each step.
+            at each step, and no groups.
         split_seed: seed of the random distribution.
         missing: missing values: an ``error``, the ``previous`` value, or the ``mean``.
         weights: class weights in the loss. ``auto``: balanced if a class is more than twice as

@@ -231,6 +231,7 @@ def training_notes(trainer: Trainer) -> Iterator[str]:
     chance = known_chance(trainer.task)
     if chance is not None:
         yield f"chance level: {trainer.task.metric} {chance:.4g}"
+    yield from trainer.task.data_notes()
     layers = [each for each in trainer.model.modules() if isinstance(each, SelectiveLayer)]
     dense = {each.state_size for each in layers if each.heads == 1 and each.state_size > HEAD_SIZE}
     if model.heads is None and dense:

@@ -274,7 +274,7 @@ class Trainer:
             half = self.config.train.learning_rate / 2
             advice += f": surnn resume {self.folder.path} --train.learning-rate {half:g}"
         if self.config.model.max_rate is not None:
-            advice += ". More updates than model.max_rate allows give NaN too"
+            advice += ". More events than model.max_rate allows give NaN too"
         raise NotFinite(
             f"loss {reading.loss:g}, gradient norm {reading.norm:g} at step {self.step}; the state "
             f"before it is saved. Check the data, or resume {advice}"

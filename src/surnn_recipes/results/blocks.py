@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import ResultsError, parity, recurrent_ppo, state_tracking
+from . import ResultsError, language, parity, recurrent_ppo, state_tracking
 from .headlines import headline_table
 from .records import read_records
 from .tables import head, row_of, spread
@@ -40,32 +40,44 @@ def documents(root: Path) -> list[Path]:
 
 
 def numbers(results: Path) -> list[str]:
-    """The README's three numbers."""
+    """The README's numbers."""
     records = read_records(results / "rows")
-    ours, gru = records["psmnist-stepwise"], records["psmnist-stepwise-gru"]
+    s3, s3_gru = records[state_tracking.S3], records[f"{state_tracking.S3}-gru"]
+    ours, heads, gru = (records[f"psmnist-stepwise{name}"] for name in ("", "-heads", "-gru"))
     cpu = [row for row in _load(results, "cpu_bench")["tables"]["cells"] if row["layer"] == "SuGRU"]
     train = [row["train"] for row in cpu]
     steps = _steps(_load(results, "engine_bench"))
     closed, dense = steps["engine, 83% closed, float32"], steps["engine, dense, float32"]
     rival = steps["onnxruntime GRU, streamed"]
-    rate = 100 * ours["update_rate"]
     return [
         *head("measured", "surnn", "for comparison", "command"),
         row_of(
-            "accuracy on psMNIST, pixel by pixel [%]",
-            f"{spread('accuracy', ours['test'])}, at {rate:.0f} % of updates",
-            f"GRU: {spread('accuracy', gru['test'])}", "`surnn reproduce psmnist-stepwise`",
+            "accuracy on state tracking, S3 [%]", _scored(s3), f"GRU: {_scored(s3_gru)}",
+            f"`surnn reproduce {state_tracking.S3}`",
         ),
         row_of(
-            "time of a training step on one CPU core, `SuGRU(I, H)` with default options",
-            f"{min(train):.2f} to {max(train):.2f} of `nn.GRU`'s", "1 (`nn.GRU`, same size)",
+            "time of a training step on one CPU core, `SuGRU(I, H)` with default options "
+            "(a tenth of updates)",
+            f"{min(train):.2f} to {max(train):.2f} of `nn.GRU`'s", "1 (`nn.GRU`, as many units)",
             "`python benchmarks/cpu.py`",
         ),
         row_of(
-            "time of a step in C, 2 x 256 units, 83 % of them closed", f"{closed:.1f} µs",
-            f"dense {dense:.0f} µs, onnxruntime {rival:.0f} µs", "`surnn bench engine`",
+            "time of a step in C, 2 x 256 units, 83 % of them closed, in groups of 16",
+            f"{closed:.1f} µs", f"dense {dense:.0f} µs, onnxruntime {rival:.0f} µs",
+            "`surnn bench engine`",
+        ),
+        row_of(
+            "accuracy on psMNIST, pixel by pixel [%]",
+            f"{_scored(ours)}, {100 * ours['update_rate']:.0f} % of updates; "
+            f"16 heads: {_scored(heads)}",
+            f"GRU: {_scored(gru)}", "`surnn reproduce psmnist-stepwise`, `psmnist-stepwise-heads`",
         ),
     ]  # fmt: skip
+
+
+def _scored(record: dict[str, Any]) -> str:
+    """The test accuracy, and the size of the model."""
+    return f"{spread('accuracy', record['test'])}, {record['parameters']:,} parameters"
 
 
 def cpu(results: Path) -> list[str]:
@@ -173,7 +185,7 @@ def choice(results: Path) -> list[str]:
         others = [100 * row["hand"][text]["accuracy"] for text in hand]
         own = 100 * row["automatic"]["accuracy"]
         lines.append(row_of(
-            name.replace("_", " "), f"**{own:.2f}**", f"{row['automatic']['update_rate']:.0%}",
+            name.replace("_", " "), f"{own:.2f}", f"{row['automatic']['update_rate']:.0%}",
             *(f"{value:.2f}" for value in others), f"{max(others) - own:+.2f} points",
         ))  # fmt: skip
     return lines
@@ -241,6 +253,7 @@ BLOCKS: dict[str, Callable[[Path], list[str]]] = {
     "own-data": own_data,
     "edge": edge,
     "edge-clocks": edge_clocks,
+    "language": language.table,
     "parity": parity.causes,
     "recurrent-ppo": recurrent_ppo.curves,
     "state-tracking": state_tracking.table,

@@ -9,11 +9,13 @@ from surnn_recipes import RECIPES
 
 from . import ResultsError
 from .records import Record
-from .tables import IN_PERCENT, format_metric, format_steps, overrides
+from .tables import IN_PERCENT, format_metric, format_steps, overrides, spread
 
 SOURCES = ("paper", "literature", "setting", "computed")
 """Where a number comes from that no record has: the paper, other publications, an option of the
 recipe, or arithmetic."""
+FORMS = ("each", "spread")
+"""How several seeds are shown, if not as their mean."""
 _QUOTED = re.compile(r"\{([a-z]+)=([^{}]+)\}")
 _PLACE = re.compile(r"\{([a-z0-9.-]+)(?::([A-Za-z0-9._, ]+))?\}")
 _TYPED = re.compile(r"\d+\.\d+|\d+ ?%")
@@ -22,7 +24,8 @@ _TYPED = re.compile(r"\d+\.\d+|\d+ ?%")
 def fill_in(text: str, records: dict[str, Record], rows: Path | None = None, **others: str) -> str:
     """A text with its placeholders replaced by numbers from records.
 
-    - ``{row}``: the test metric; ``{row:each}``: that of each seed
+    - ``{row}``: the test metric; ``{row:each}``: that of each seed; ``{row:spread}``: mean and
+      deviation
     - ``{row:task.body 4096}``: the metric with that option of the task; ``{row:each task.body
       4096}``; ``{row:task.length 9, task.events 2}``
     - ``{row:typed beat F1}``: another number of the same test
@@ -74,13 +77,17 @@ def _quoted(place: re.Match[str]) -> str:
 def _number(record: Record, row: str, what: str, rows: Path | None) -> str | None:
     """A number of a row; None if its record does not have it."""
     metric = record["metric"]
-    each, option = (what == "each" or what.startswith("each ")), what.removeprefix("each").strip()
+    form, _, option = what.partition(" ")
+    if form not in FORMS:
+        form, option = "", what
     tests = {overrides(test): test["test"] for test in record["other_tests"]}
-    values = {"": record["test"], **tests}.get(option if each else what)
+    values = {"": record["test"], **tests}.get(option)
     if values is not None:
         if not values:
             raise ResultsError(f"results/claims.md mentions {row}, which has not been tested")
-        shown = values if each else [statistics.fmean(values)]
+        if form == "spread":
+            return _mean_and_deviation(metric, row, values)
+        shown = values if form == "each" else [statistics.fmean(values)]
         return ", ".join(format_metric(metric, value) for value in shown) + _unit(metric)
     if what in record.get("parts", {}):
         return format_metric(metric, record["parts"][what]) + _unit(metric)
@@ -133,6 +140,13 @@ def _validation(row: Path, metric: str, step: int) -> str | None:
         if (line["kind"], line["step"]) == ("valid", step)
     ]
     return format_metric(metric, statistics.fmean(values)) + _unit(metric) if values else None
+
+
+def _mean_and_deviation(metric: str, row: str, values: list[float]) -> str:
+    """A mean and a standard deviation."""
+    if len(values) == 1:
+        raise ResultsError(f"results/claims.md asks for the spread of {row}, which has one seed")
+    return spread(metric, values).partition(" (")[0] + _unit(metric)
 
 
 def _unit(metric: str) -> str:

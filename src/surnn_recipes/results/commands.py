@@ -23,6 +23,7 @@ def command(seed: Path) -> str:
     folder = RunFolder.open(seed)
     device, recorded = folder.environment()["device"], config_from_dict(folder.config())
     words = [current_flag(word) for word in shlex.split(folder.environment()["command"])]
+    words += new_task_options(words, recorded)
     replayed = replay(words, device, recorded.train.seed)
     if replayed.task.name != recorded.task.name:
         raise ResultsError(
@@ -38,6 +39,21 @@ def command(seed: Path) -> str:
     if replay(words, device, recorded.train.seed) != recorded:
         raise ResultsError(f"{seed}: {shlex.join(words)} gives another configuration")
     return shlex.join(words)
+
+
+def new_task_options(words: list[str], recorded: RunConfig) -> list[str]:
+    """Flags for options of the task that the recipe has changed since, and the command does not
+    have. Without them a new option and an old flag may contradict each other."""
+    now, was = RECIPES[words[2]]().task, recorded.task
+    if now.name != was.name:
+        return []
+    given = {option_name(word) for word in words if word.startswith("--")}
+    flags = (
+        flag(f"task.{field.name}", getattr(was, field.name))
+        for field in fields(was)
+        if getattr(was, field.name) != getattr(now, field.name)
+    )
+    return [word for option in flags if option_name(option[0]) not in given for word in option]
 
 
 def replay(words: list[str], device: str, seed: int) -> RunConfig:

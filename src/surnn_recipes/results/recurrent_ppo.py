@@ -3,7 +3,7 @@
 import json
 from itertools import pairwise
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 from .tables import head, row_of
@@ -19,10 +19,11 @@ def curves(results: Path) -> list[str]:
         groups.setdefault((run["kind"], run["learning_rate"]), []).append(run)
     steps = record["runs"][0]["steps"]
     ends = (f"to {steps * (i + 1) // COLUMNS:,}" for i in range(COLUMNS))
-    lines = head("layer", "learning rate", "seeds", *ends)
+    lines = head("layer", "parameters", "learning rate", "seeds", *ends)
     for (kind, rate), runs in sorted(groups.items()):
-        curve = [mean(values) for values in zip(*(run["rewards"] for run in runs), strict=True)]
-        edges = [len(curve) * i // COLUMNS for i in range(COLUMNS + 1)]
-        parts = (mean(curve[a:b]) for a, b in pairwise(edges))
-        lines.append(row_of(kind, f"{rate:g}", str(len(runs)), *(f"{part:.2f}" for part in parts)))
+        edges = [len(runs[0]["rewards"]) * i // COLUMNS for i in range(COLUMNS + 1)]
+        parts = ([mean(run["rewards"][a:b]) for run in runs] for a, b in pairwise(edges))
+        cells = (f"{mean(part):.2f} ± {stdev(part):.2f}" for part in parts)
+        size = f"{runs[0]['parameters']:,}"
+        lines.append(row_of(kind, size, f"{rate:g}", str(len(runs)), *cells))
     return lines
