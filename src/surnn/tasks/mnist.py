@@ -128,8 +128,8 @@ class PermutedMnist(SequentialMnist):
         permutation: ``"bitreversal"``: the numbers below 1024 with their ten bits reversed, of
             which those below 784 are kept (S4, LSSL). ``"torch0"``: ``torch.randperm(784)`` after
             ``torch.manual_seed(0)`` (spiking networks). Both split as sMNIST. ``"nru"``: numpy's
-            ``RandomState(50)`` first shuffles the training images, of which the last sixth (10,000)
-            is for validation, and then permutes the pixels (NRU, and the LMU's table). NRU's own
+            ``RandomState(50)`` first shuffles the training images, then permutes the pixels (NRU,
+            and the LMU's table). The last 10,000 training images are for validation. NRU's own
             code appends a zero time step and reads the answer there; ours and the LMU's read it
             after 784 steps.
     """
