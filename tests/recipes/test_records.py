@@ -99,6 +99,22 @@ def test_untested_and_differing_runs_are_refused(tmp_path, rows):
         add("copying-1000", runs, rows)
 
 
+def test_a_seed_may_start_with_weights_of_a_run_of_the_same_seed(tmp_path, rows):
+    def run(seed, start):
+        path = finished_run(tmp_path / f"{seed}-{start}", seed, 0.9)
+        config = json.loads((path / "config.json").read_text())
+        config["train"]["start"] = f"runs/{start}"
+        (path / "config.json").write_text(json.dumps(config))
+        return path
+
+    runs = [run(seed, f"copying-2000-seed{seed}") for seed in (0, 1)]
+    add("copying-1000", runs, rows)
+    record = json.loads((rows / "copying-1000" / "record.json").read_text())
+    assert "--train.start runs/copying-2000-seed0" in record["command"]
+    with pytest.raises(ResultsError, match="configuration"):
+        add("copying-1000", [run(2, "copying-2000-seed1")], rows)
+
+
 def test_an_untested_race_is_recorded_as_not_tested(tmp_path, rows):
     folder = unfinished_run(tmp_path / "raced", "psmnist", steps=50)
     folder.log(kind="train", step=20, loss=1.0, seconds=3.0)

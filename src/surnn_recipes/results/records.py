@@ -4,9 +4,11 @@ import json
 import shlex
 import shutil
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from surnn.config import RunConfig
 from surnn.models.model import SequenceModel
 from surnn.report.curves import steps_per_second
 from surnn.runs.config_json import config_from_dict
@@ -107,7 +109,7 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
     # Files of different versions differ in their options; the configurations they load as do not.
     configs = [config_from_dict(RunFolder.open(seed).config()) for seed in seeds]
     config, numbers = configs[0], [each.train.seed for each in configs]
-    if any(with_seed(each, config.train.seed) != config for each in configs):
+    if any(seed_of(config, each.train.seed) != each for each in configs):
         raise ResultsError(f"{seeds[0].parent}: these seeds differ in their configuration")
     task, full = config.task, recipe()
     tests, steps, seconds, speeds, memory = [], [], [], [], []
@@ -162,6 +164,15 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
         "command": command(seeds[0]), "initial_options": initial_options(seeds),
         "other_runs": max(each["other_runs"] for each in environments),
     }  # fmt: skip
+
+
+def seed_of(config: RunConfig, seed: int) -> RunConfig:
+    """The same run with another seed. If it starts with the weights of a run that is named after
+    its seed, the other one starts with those of the run that is named after that one."""
+    start, train = config.train.start, config.train
+    if start is not None:
+        train = replace(train, start=start.replace(f"seed{train.seed}", f"seed{seed}"))
+    return with_seed(replace(config, train=train), seed)
 
 
 def initial_options(seeds: list[Path]) -> dict[str, Any]:
