@@ -103,14 +103,21 @@ def test_a_seed_may_start_with_weights_of_a_run_of_the_same_seed(tmp_path, rows)
     def run(seed, start):
         path = finished_run(tmp_path / f"{seed}-{start}", seed, 0.9)
         config = json.loads((path / "config.json").read_text())
-        config["train"]["start"] = f"runs/{start}"
+        config["train"]["batch"] = 7
+        config["train"]["start"] = f"/a/runs/{start}"
         (path / "config.json").write_text(json.dumps(config))
+        environment = json.loads((path / "environment.json").read_text())
+        environment["command"] += f" --train.start runs/{start} --train.batch 7"
+        (path / "environment.json").write_text(json.dumps(environment))
         return path
 
     runs = [run(seed, f"copying-2000-seed{seed}") for seed in (0, 1)]
     add("copying-1000", runs, rows)
     record = json.loads((rows / "copying-1000" / "record.json").read_text())
-    assert "--train.start runs/copying-2000-seed0" in record["command"]
+    assert record["command"].split().count("--train.start") == 1
+    assert "--train.start copying-2000-seed0 " in record["command"]
+    files = [path for path in rows.rglob("*") if path.is_file()]
+    assert not [path for path in files if "runs/" in path.read_text()]
     with pytest.raises(ResultsError, match="configuration"):
         add("copying-1000", [run(2, "copying-2000-seed1")], rows)
 

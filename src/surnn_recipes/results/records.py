@@ -1,6 +1,7 @@
 """Records of runs in results/rows: per recipe a folder with record.json and a folder per seed."""
 
 import json
+import re
 import shlex
 import shutil
 import statistics
@@ -76,6 +77,7 @@ def add(
         for name in FILES:
             if (path / name).exists():
                 shutil.copyfile(path / name, target / name)
+        name_start(target / "config.json")
         environment = without_folders({**folder.environment(), "other_runs": other_runs})
         (target / "environment.json").write_text(json.dumps(environment, indent=2) + "\n")
         if (target / "resumed.jsonl").exists():
@@ -85,11 +87,24 @@ def add(
 
 
 def without_folders(environment: dict[str, Any]) -> dict[str, Any]:
-    """The environment with the names of data sets instead of their paths."""
-    if "data" not in environment:  # only tasks with data sets have it
-        return environment
-    names = {task: Path(path).name for task, path in environment["data"].items()}
-    return {**environment, "data": names}
+    """The environment with the names of data sets, and of a run that gave the first weights,
+    instead of their paths."""
+    if "data" in environment:  # only tasks with data sets have it
+        names = {task: Path(path).name for task, path in environment["data"].items()}
+        environment = {**environment, "data": names}
+    if "command" in environment:  # no line of resumed.jsonl has it
+        command = re.sub(r"(?<=--train\.start )\S*/", "", environment["command"])
+        environment = {**environment, "command": command}
+    return environment
+
+
+def name_start(config: Path) -> None:
+    """Write a run's configuration with the name of the run that gave its first weights, instead of
+    its path."""
+    options = json.loads(config.read_text())
+    if options["train"].get("start") is not None:
+        options["train"]["start"] = Path(options["train"]["start"]).name
+        config.write_text(json.dumps(options, indent=2) + "\n")
 
 
 def rebuild(rows: Path) -> None:
