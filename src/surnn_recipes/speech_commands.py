@@ -1,10 +1,10 @@
 """Always listening: command words in clips, and in streams of noise.
 
 All models are plain stacks of two layers without blocks (S4D: two residual blocks, which it needs),
-with as many parameters, within 5 %; they have the same training,
-the same augmentation, and the same data. suGRU is as wide as the GRU and as dense; groups of 16
-units share a gate that reads the log-mel frame, also in the second layer, so that nothing but gates
-and the readout is computed in pauses. Gates are sampled in the first half of training and hard in the last quarter.
+with as many parameters, within 5 %; they have the same training, the same augmentation, and the
+same data. suGRU is as wide as the GRU and as dense; groups of 16 units share a gate that reads the
+log-mel frame, also in the second layer, so that nothing but gates and the readout is computed in
+pauses. Gates are sampled in the first half of training and hard in the last quarter.
 
 Rows named by a rate have that target update rate; rows of DeltaGRU and Skip-RNN are named by their
 threshold or budget. Together they are the curves of quality against work.
