@@ -35,6 +35,7 @@ TASKS: dict[str, str] = {
     "enwik8": "surnn.tasks.enwik8:Enwik8",
     "wikitext103": "surnn.tasks.wikitext:WikiText103",
     "wikitext2": "surnn.tasks.wikitext:WikiText2",
+    "wikitext2_words": "surnn.tasks.wikitext:WikiText2Words",
     "text_file": "surnn.tasks.text_file:TextFile",
     "sequences": "surnn.tasks.sequences:Sequences",
 }
