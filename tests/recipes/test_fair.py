@@ -22,6 +22,7 @@ FAIR = {
     "speech-commands": ("gru", "lstm", "mingru", "s4d", "deltagru", "skipgru"),
     "keyword-stream": ("gru", "lstm", "mingru", "s4d", "deltagru", "skipgru"),
     "state-tracking-s3": ("gru", "lstm", "mingru", "s4d", "delta", "delta-2", "transformer"),
+    "article-pairs": ("gru", "s4d", "transformer"),
     "race-psmnist": ("gru", "lstm", "mingru", "s4d", "transformer"),
     "race-scifar": ("gru", "lstm", "mingru", "s4d", "transformer"),
     "race-text": ("gru", "lstm", "mingru", "s4d", "transformer"),

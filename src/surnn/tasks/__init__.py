@@ -28,6 +28,7 @@ TASKS: dict[str, str] = {
     "lra_image": "surnn.tasks.cifar:LraImage",
     "lra_text": "surnn.tasks.text:LraText",
     "lra_retrieval": "surnn.tasks.retrieval:LraRetrieval",
+    "article_pairs": "surnn.tasks.article_pairs:ArticlePairs",
     "ecg_beats": "surnn.tasks.ecg:EcgBeats",
     "spoken_digits": "surnn.tasks.spoken_digits:SpokenDigits",
     "speech_commands": "surnn.tasks.speech_commands:SpeechCommands",
