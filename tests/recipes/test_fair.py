@@ -26,6 +26,7 @@ FAIR = {
     "race-psmnist": ("gru", "lstm", "mingru", "s4d", "transformer"),
     "race-scifar": ("gru", "lstm", "mingru", "s4d", "transformer"),
     "race-text": ("gru", "lstm", "mingru", "s4d", "transformer"),
+    "race-listops": ("gru", "lstm", "mingru", "s4d", "transformer"),
 }
 """Families in which models are compared at equal size, and who competes with ours."""
 SHARED_GATES = {"rate_penalty": 0.0, "rate_ramp": None, "anneal": None}
