@@ -41,7 +41,8 @@ class ArticlePairs(Classification):
 
     This is a **stand-in for LRA's Retrieval**, whose data (AAN) have to be fetched from their
     authors: as many classes, sequences as long, and two towers with the same weights. It is another
-    task, and its accuracy cannot be compared with numbers for Retrieval.
+    task, and its accuracy cannot be compared with numbers for Retrieval. It is probably easier:
+    passages of one article share names and rare words.
 
     Articles have at least two passages of text; other namespaces and near-duplicates are left out
     (:mod:`surnn.data.wikipedia`). 80 % of the articles are for training, 10 % each for validation
