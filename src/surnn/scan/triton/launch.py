@@ -212,8 +212,9 @@ def _over_rows(
     deep, inner, warps, stages = weight_tile(scan, features)
     launch(
         weight_gradient_kernel, (scan.head_parts, cdiv(features, inner), splits), work, source,
-        lists.time, lists.sequence, lists.first, scan.pointer(operands.reset), grad, by_bias,
-        grad.stride(0), *scan.sizes, features, splits, S=cell.drives, K=cell.coefficients,
+        lists.time, lists.sequence, lists.first, scan.pointer(operands.reset),
+        scan.pointer(scan.open), grad, by_bias, grad.stride(0), *scan.sizes, features, splits,
+        S=cell.drives, K=cell.coefficients,
         LAST=(cell.columns if recurrent else cell.drives) - 1, D=scan.width, BD=scan.tile_width,
         CD=cell.components * scan.width, BM=deep, BI=inner, SHARED=lists.shared,
         RECURRENT=recurrent, DECAYS=operands.decay is not None, RESETS=operands.reset is not None,
@@ -234,10 +235,12 @@ def input_gradient(scan: ScanLaunch, work: Tensor) -> Tensor:
     tiles = cdiv(steps, tile_steps) * cdiv(batch, sequences)
     launch(
         input_gradient_kernel, (tiles, cdiv(scan.features, inner)), work, operands.weight,
-        lists.index, lists.first, grad, steps, batch, heads, scan.features, J=columns,
+        lists.index, lists.first, scan.pointer(scan.open), grad, *scan.sizes, scan.features,
+        J=columns,
         KD=work.shape[1] * scan.width, D=scan.width, BS=tile_steps, BB=sequences,
         BN=next_power_of_2(heads), BJ=feature_tile(columns, 128 // size), BI=inner,
-        SHARED=lists.shared, PRECISION=scan.precision, num_warps=8, num_stages=3,
+        SHARED=lists.shared, RESETS=operands.reset is not None, PRECISION=scan.precision,
+        num_warps=8, num_stages=3,
     )  # fmt: skip
     return grad
 

@@ -17,6 +17,7 @@ from .tiles import (
     load_decay,
     load_float,
     load_units,
+    opens_at,
     resets_at,
     rows_at,
     store_parts,
@@ -158,6 +159,7 @@ def weight_gradient_kernel(
     SEQUENCE,
     FIRST,
     RESET,  # [T, B]
+    OPEN,  # [T, B, N]
     GRAD,  # [splits, S, N, D, I] float32, splits STRIDE apart
     GRAD_BIAS,  # [splits, S, N, D] float32, likewise
     STRIDE,
@@ -211,6 +213,8 @@ def weight_gradient_kernel(
                 read = read & (resets_at(RESET, t, b, B, is_event) == 0)
         else:
             source = (t.to(tl.int64) * B + b) * I
+            if RESETS:
+                read = read & opens_at(OPEN, t, b, n, B, N, is_event)
         value = tl.load(
             SOURCE + source[:, None] + i[None, :], mask=read[:, None] & (i < I)[None, :], other=0.0
         ).to(WORK.dtype.element_ty)
@@ -253,6 +257,7 @@ def input_gradient_kernel(
     W,  # [S, N, D, I]
     INDEX,
     FIRST,
+    OPEN,  # [T, B, N]
     GRAD_X,  # [T, B, I]
     T,
     B,
@@ -267,6 +272,7 @@ def input_gradient_kernel(
     BJ: tl.constexpr,
     BI: tl.constexpr,
     SHARED: tl.constexpr,
+    RESETS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """The gradient by x: at every step, the sum over the heads that have an event there."""
@@ -278,7 +284,9 @@ def input_gradient_kernel(
     i = tl.program_id(1) * BI + tl.arange(0, BI)
     inside = (t < T) & (b < B)
     total = tl.zeros((BS * BB, BI), tl.float32)
-    if SHARED and BS == 1:  # all rows have the same events: one loop over the columns of open heads
+    if (
+        SHARED and BS == 1 and not RESETS
+    ):  # all rows have the same events: one loop over the columns of open heads
         rn = tl.arange(0, BN)
         at = INDEX + t0.to(tl.int64) * N + rn
         number = tl.load(at, mask=rn < N, other=0)
@@ -295,6 +303,8 @@ def input_gradient_kernel(
     else:
         for n in range(0, N):
             row, is_event = rows_at(INDEX, FIRST, t, b, inside, n, B, N, SHARED)
+            if RESETS:
+                is_event = is_event & opens_at(OPEN, t, b, n, B, N, is_event)
             if tl.max(is_event.to(tl.int32), 0) > 0:
                 for start in range(0, J, BJ):
                     j = start + tl.arange(0, BJ)
