@@ -215,24 +215,6 @@ def test_closed_units_read_nothing_backward_either(cell, per_sequence, per_unit,
     assert_reads_nothing(run, cell, gate, value, dtype=torch.float32)
 
 
-def test_a_closed_head_reads_nothing_at_a_reset():
-    """Where a sequence is reset and head 1 is closed, x and the weights of head 1 are NaN."""
-    gate = torch.ones(9, 1, 2, 1)
-    gate[:, :, 1] = 0
-    gate[4] = 0
-    inputs = make_inputs("rnn_relu", steps=9, gate=gate)
-    inputs.x.data[4] = NAN
-    inputs.weight.data[1] = NAN
-    reset = torch.zeros(inputs.x.shape[:2], dtype=torch.bool)
-    reset[4, 0] = reset[6, 1] = True
-    inputs = converted(inputs.replace(reset=reset), torch.float32, DEVICE)
-    for scan in (kernels, reference_scan):
-        found = run_with_gradients(scan, inputs)
-        assert found["dx"].isfinite().all()
-        assert not found["dx"][4].any()
-        assert found["dweight"].isfinite().all()
-
-
 def test_x_gets_no_nan_from_a_head_that_is_closed_there():
     """Head 1 opens at the last step only; its weights are NaN."""
     gate = torch.ones(9, 1, 2, 1)
