@@ -108,7 +108,8 @@ def linearize(
     launch(
         linearize_kernel, grid, drives, operands.recurrent, operands.unit,
         scan.pointer(operands.decay), lists.time, lists.sequence, lists.first,
-        scan.pointer(operands.reset), states, work, products, *scan.sizes,
+        scan.pointer(operands.reset), scan.pointer(scan.silent), states, work, products,
+        *scan.sizes,
         BI=scan.tile_depth_of(scan.width), BM=rows, HAS_PRODUCTS=with_products,
         **scan.parallel_constants(), num_warps=8,
     )  # fmt: skip
@@ -272,8 +273,9 @@ def gate_gradient(
             gate_kernel, (scan.head_parts * tiles * cdiv(stop - start, WALK),), operands.x, drives,
             operands.weight, operands.bias, operands.unit, scan.pointer(operands.decay), lists.time,
             lists.index, lists.first, scan.pointer(operands.lengths), scan.pointer(operands.reset),
-            scan.pointer(relevant), grad_y, states, products, inflow, tail, later, grad, start,
-            stop, *scan.sizes, scan.features, BT=tile, BI=scan.tile_depth_of(scan.features),
+            scan.pointer(scan.silent), scan.pointer(relevant), grad_y, states, products, inflow,
+            tail, later, grad, start, stop, *scan.sizes, scan.features, BT=tile,
+            BI=scan.tile_depth_of(scan.features),
             CHUNK=scan.chunk, WALK=WALK, GATE_UNITS=units, HAS_LENGTHS=operands.lengths is not None,
             HAS_RELEVANT=relevant is not None, HAS_DRIVE=apart, **scan.parallel_constants(),
             num_warps=warps,

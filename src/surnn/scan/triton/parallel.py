@@ -20,6 +20,7 @@ from .tiles import (
     opens_at,
     resets_at,
     rows_at,
+    silence,
     store_parts,
     units,
     zero_tiles,
@@ -95,6 +96,7 @@ def linearize_kernel(
     SEQUENCE,
     FIRST,
     RESET,  # [T, B]
+    SILENT,  # [S, N, D]: recurrent products with a state of zeros
     STATES,  # [rows, C, D]
     WORK,  # [rows, K, D]
     PRODUCTS,  # [rows, S, D]: recurrent products with the state one row before, if wanted
@@ -136,15 +138,18 @@ def linearize_kernel(
         if HAS_PRODUCTS:
             store_parts(PRODUCTS + wide * (S * D) + rd[None, :], q, units(follows, rd, D, BD), S, D)
         before = load_float(states + rd[None, :], mask, C, D)
+        if DECAYS or RESETS:
+            silent = load_bias(SILENT, n, N, rd, S, D)
         if DECAYS:
             decay = load_decay(DECAY, n, rd, C, D)
             earlier = tl.load(TIME + position - 1, mask=is_event, other=0)
             before = carry(before, decay, (t - earlier - 1)[:, None], C)
-            q = cut(earlier != t - 1, q, S)  # a spike is received at the very next step only
+            # A spike is received at the very next step only.
+            q = silence(earlier != t - 1, q, silent, S)
         if RESETS:
             fresh = resets_at(RESET, t, b, B, is_event)
             before = cut(fresh, before, C)
-            q = cut(fresh, q, S)
+            q = silence(fresh, q, silent, S)
         unit = load_units(UNIT, n, N, rd, P, D)
         x = load_float(DRIVES + wide * (S * D) + rd[None, :], mask, S, D)
         derivatives = linearize(x, q, before, unit, CELL, HALF)

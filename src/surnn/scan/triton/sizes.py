@@ -67,6 +67,14 @@ class ScanLaunch:
             return None
         return open_heads(self.operands.gate).view(torch.uint8)
 
+    @cached_property
+    def silent(self) -> Tensor | None:
+        """[S, N, D]: recurrent products with a state of zeros, if there are such states inside.
+        They are 0, or NaN by weights that are not finite."""
+        if self.operands.decay is None and self.operands.reset is None:
+            return None
+        return (self.operands.recurrent.transpose(0, 1) * 0).sum(-1)
+
     @property
     def sizes(self) -> tuple[int, int, int]:
         """T, B, N."""

@@ -197,6 +197,15 @@ def cut(fresh, values, COUNT: tl.constexpr):
 
 
 @triton.jit
+def silence(quiet, values, silent, COUNT: tl.constexpr):
+    """The products with a state of zeros in the rows that receive nothing."""
+    out = ()
+    for i in tl.static_range(COUNT):
+        out = out + (tl.where(quiet[:, None], silent[i], values[i]),)
+    return out
+
+
+@triton.jit
 def end_of(LENGTHS, rb, T, B, HAS_LENGTHS: tl.constexpr):
     """The step at which each sequence ends, [rows]."""
     if HAS_LENGTHS:
