@@ -15,7 +15,7 @@ TARGETS = ("y", "Y", "labels", "label", "target", "targets")
 
 def read_arrays(path: Path, columns: Columns) -> Series:
     """The sequences of one file."""
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         arrays = npz(path)
     else:
         arrays = {"x": load_array(path)}

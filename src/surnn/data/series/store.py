@@ -14,7 +14,7 @@ from surnn.data import DataError
 from surnn.data.locate import cache_root
 
 from .base import Columns, Series
-from .read import fingerprint, list_files, read_series
+from .read import fingerprint, labels_path, list_files, read_series
 
 LARGE = 256 << 20
 """Bytes of values from which on a set is memory-mapped."""
@@ -32,7 +32,9 @@ def load_series(path: Path, columns: Columns) -> tuple[Series, dict[str, int | s
 
 
 def _stamp(path: Path, columns: Columns) -> Stamp:
-    files = list_files(path, columns)
+    files, labels = list_files(path, columns), labels_path(path, columns)
+    if labels and labels.is_file():
+        files.append(labels)
     return tuple((str(f), (about := f.stat()).st_size, about.st_mtime_ns) for f in files)
 
 
