@@ -1,4 +1,4 @@
-"""Files as people leave them: what cannot be read as it was meant is an error, not another answer."""
+"""Files as people leave them: what cannot be read as it was meant is an error."""
 
 import os
 import wave
@@ -137,7 +137,7 @@ def test_equal_times_of_one_sequence_stay_in_the_order_of_the_file(tmp_path):
 
 def test_a_column_that_float32_cannot_resolve(tmp_path):
     rows = "".join(f"{k},{1_700_000_000 + k}\n" for k in range(8))
-    with pytest.raises(DataError, match="'epoch' .* float32"):
+    with pytest.raises(DataError, match=r"'epoch' .* float32"):
         read_text(tmp_path, f"time,epoch\n{rows}")
 
 

@@ -22,7 +22,11 @@ from helpers.differential import (
 )
 from helpers.kernels import interpreted
 from helpers.random_scans import TINY, RandomScan, random_scan
-from helpers.scans import leaves, run_with_gradients
+from helpers.scans import (
+    leaves,
+    poisoned_memory,  # noqa: F401 (a fixture)
+    run_with_gradients,
+)
 from surnn.nn.runtime import has_triton
 from surnn.scan import ScanInputs, dispatch, scan
 
@@ -117,10 +121,10 @@ def test_kernels_equal_an_independent_implementation():
     assert all(counts[str(dtype)] for dtype in DTYPES), counts
 
 
-@pytest.mark.parametrize("seed", [37, 38, 41, 109, 184, 226, 2544])
+@pytest.mark.parametrize("seed", [37, 38, 41, 109, 184, 226, 414, 2544, 2776])
 def test_scans_that_once_differed(seed):
     """NaN at a reset of a closed head; an infinite state before an event at the first step; weights
-    that are not finite where no spike is received, or a sequence is reset."""
+    that are not finite where no spike is received, or a sequence is reset; infinite states of heads that fill no tile."""
     kind, wrong = check(seed)
     assert kind in map(str, DTYPES)
     assert not wrong, wrong

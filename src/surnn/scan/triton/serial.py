@@ -184,6 +184,8 @@ def forward_kernel(
         if RESETS:
             before = cut(fresh, before, C)
         output = before[0]
+        if D % BD != 0:  # padding is NaN after an infinite state, and would spread
+            output = tl.where(exists, output, 0.0)
         if TEAM > 1:
             wait_for_team(COUNTER + walk, k, TEAM)
             at = STATES + (row + (k - 1) * stride)[:, None] * (C * D) + rk[None, :]
