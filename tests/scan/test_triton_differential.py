@@ -124,7 +124,8 @@ def test_kernels_equal_an_independent_implementation():
 @pytest.mark.parametrize("seed", [37, 38, 41, 109, 184, 226, 414, 2544, 2776])
 def test_scans_that_once_differed(seed):
     """NaN at a reset of a closed head; an infinite state before an event at the first step; weights
-    that are not finite where no spike is received, or a sequence is reset; infinite states of heads that fill no tile."""
+    that are not finite where no spike is received, or a sequence is reset; infinite states of heads
+    that fill no tile."""
     kind, wrong = check(seed)
     assert kind in map(str, DTYPES)
     assert not wrong, wrong

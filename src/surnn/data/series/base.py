@@ -53,6 +53,8 @@ class Series:
     """[N] texts: patients, speakers, machines."""
     names: Sequence[str] = field(default_factory=list)
     """[N] where each sequence comes from, for messages."""
+    rate: int = 0
+    """Samples a second of wav files; 0 for other data."""
 
     @property
     def starts(self) -> np.ndarray:

@@ -228,7 +228,8 @@ def _waves(files: list[Path], root: Path, columns: Columns) -> Series:
         name = file.relative_to(root).as_posix()
         parts.append(Part(values.astype(np.float32), name, label, group))
     kind = "band" if columns.bands else "sample"
-    return join_parts(parts, tuple(f"{kind} {k}" for k in range(parts[0].values.shape[1])))
+    names = tuple(f"{kind} {k}" for k in range(parts[0].values.shape[1]))
+    return replace(join_parts(parts, names), rate=max(rates))
 
 
 def join_series(parts: list[Series]) -> Series:
@@ -239,6 +240,11 @@ def join_series(parts: list[Series]) -> Series:
             raise DataError(
                 f"{first.names[0]} has the features {', '.join(first.channels)}, and "
                 f"{part.names[0]} has {', '.join(part.channels)}; expected the same in all files"
+            )
+        if part.rate != first.rate:
+            raise DataError(
+                f"{part.names[0]} has {part.rate} samples a second and {first.names[0]} has "
+                f"{first.rate}; expected one rate: convert them, for example with sox"
             )
         if (part.target is None) != (first.target is None):
             raise DataError(f"{part.names[0]} or {first.names[0]} has no target; expected all")
@@ -261,6 +267,7 @@ def join_series(parts: list[Series]) -> Series:
         first.target_names,
         np.concatenate(groups) if groups else None,
         [name for part in parts for name in part.names],
+        first.rate,
     )
 
 

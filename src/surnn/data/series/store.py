@@ -80,6 +80,7 @@ def _write(folder: Path, series: Series) -> None:
             target_names=np.array(series.target_names, dtype=str),
             per_step=np.array(series.per_step),
             names=np.array(series.names),
+            rate=np.array(series.rate),
             **arrays,  # type: ignore[arg-type]
         )
         if not folder.exists():
@@ -97,4 +98,5 @@ def _open(folder: Path) -> Series:
             tuple(rest["target_names"].tolist()),
             rest["groups"] if "groups" in rest.files else None,
             rest["names"].tolist(),
+            int(rest["rate"]) if "rate" in rest.files else 0,  # stored by 0.1.0
         )
