@@ -137,7 +137,7 @@ def test_equal_times_of_one_sequence_stay_in_the_order_of_the_file(tmp_path):
 
 def test_a_column_that_float32_cannot_resolve(tmp_path):
     rows = "".join(f"{k},{1_700_000_000 + k}\n" for k in range(8))
-    with pytest.raises(DataError, match=r"'epoch' .* float32"):
+    with pytest.raises(DataError, match=r"'epoch' .* float32 resolves 128"):
         read_text(tmp_path, f"time,epoch\n{rows}")
 
 

@@ -24,8 +24,6 @@ OTHER_NUMBER = re.compile(
     r"[-+]?(\d{1,3}([,' ]\d{3})+|\d+)([.,]\d+)?\s*(%|[^\W\d_]{1,3}|°[^\W\d_]?)?"
 )
 """Numbers as people write them: a decimal comma, thousands with marks, a unit."""
-FEWEST_LEVELS = 16
-"""Fewest different values that a changing column must have left in float32."""
 
 
 def with_usual_names(columns: Columns, header: tuple[str, ...]) -> Columns:
@@ -126,17 +124,3 @@ def check_sequences(table: Table, columns: Columns, path: Path) -> None:
                 f"separates sequences, use --task.id {name}; if all rows are one sequence, name "
                 "the inputs with --task.features"
             )
-
-
-def check_resolution(name: str, column: np.ndarray, path: Path) -> None:
-    """Raise if float32, in which models compute, holds hardly any of a column's changes."""
-    known = column[np.isfinite(column)]
-    if not len(known) or np.abs(known).max() > np.finfo(np.float32).max:
-        return
-    step = float(np.spacing(np.float32(np.abs(known).max())))
-    if 0 < np.ptp(known) < FEWEST_LEVELS * step:
-        raise DataError(
-            f"{path}: the column {name!r} has values from {known.min():.12g} to "
-            f"{known.max():.12g}, and float32 resolves {step:g} there; subtract an offset, name it "
-            "with --task.time if it is a time, or leave it out with --task.features"
-        )

@@ -22,12 +22,12 @@ from .base import (
     as_numbers,
     as_numbers_or_texts,
     as_texts,
+    check_resolution,
     text_array,
 )
 from .columns import (
     Table,
     check_names,
-    check_resolution,
     check_sequences,
     feature_names,
     is_number,
@@ -228,7 +228,7 @@ def from_long(table: Table, columns: Columns, path: Path) -> Series:
     for index, name in enumerate(channels):
         with np.errstate(over="ignore"):  # what becomes infinite is refused with its place
             values[:, index] = column(name)
-        check_resolution(name, table[name], path)
+        check_resolution(table[name][:, None], (name,), str(path))
     target, per_step = None, False
     if columns.target:
         target = _stack_targets([column(name) for name in columns.target])
