@@ -141,7 +141,11 @@ def run_plan(
                 ended()
     except KeyboardInterrupt:
         why = "Ctrl-C"
-    stop(busy, why)
+    except BaseException:
+        why = "an error"
+        raise
+    finally:
+        stop(busy, why)
 
 
 def next_to_start(
