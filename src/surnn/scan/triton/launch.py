@@ -108,7 +108,8 @@ def linearize(
     launch(
         linearize_kernel, grid, drives, operands.recurrent, operands.unit,
         scan.pointer(operands.decay), lists.time, lists.sequence, lists.first,
-        scan.pointer(operands.reset), states, work, products, *scan.sizes,
+        scan.pointer(operands.reset), scan.pointer(scan.silent), states, work, products,
+        *scan.sizes,
         BI=scan.tile_depth_of(scan.width), BM=rows, HAS_PRODUCTS=with_products,
         **scan.parallel_constants(), num_warps=8,
     )  # fmt: skip
@@ -212,8 +213,9 @@ def _over_rows(
     deep, inner, warps, stages = weight_tile(scan, features)
     launch(
         weight_gradient_kernel, (scan.head_parts, cdiv(features, inner), splits), work, source,
-        lists.time, lists.sequence, lists.first, scan.pointer(operands.reset), grad, by_bias,
-        grad.stride(0), *scan.sizes, features, splits, S=cell.drives, K=cell.coefficients,
+        lists.time, lists.sequence, lists.first, scan.pointer(operands.reset),
+        scan.pointer(scan.open), grad, by_bias, grad.stride(0), *scan.sizes, features, splits,
+        S=cell.drives, K=cell.coefficients,
         LAST=(cell.columns if recurrent else cell.drives) - 1, D=scan.width, BD=scan.tile_width,
         CD=cell.components * scan.width, BM=deep, BI=inner, SHARED=lists.shared,
         RECURRENT=recurrent, DECAYS=operands.decay is not None, RESETS=operands.reset is not None,
@@ -234,10 +236,12 @@ def input_gradient(scan: ScanLaunch, work: Tensor) -> Tensor:
     tiles = cdiv(steps, tile_steps) * cdiv(batch, sequences)
     launch(
         input_gradient_kernel, (tiles, cdiv(scan.features, inner)), work, operands.weight,
-        lists.index, lists.first, grad, steps, batch, heads, scan.features, J=columns,
+        lists.index, lists.first, scan.pointer(scan.open), grad, *scan.sizes, scan.features,
+        J=columns,
         KD=work.shape[1] * scan.width, D=scan.width, BS=tile_steps, BB=sequences,
         BN=next_power_of_2(heads), BJ=feature_tile(columns, 128 // size), BI=inner,
-        SHARED=lists.shared, PRECISION=scan.precision, num_warps=8, num_stages=3,
+        SHARED=lists.shared, RESETS=operands.reset is not None, PRECISION=scan.precision,
+        num_warps=8, num_stages=3,
     )  # fmt: skip
     return grad
 
@@ -269,8 +273,9 @@ def gate_gradient(
             gate_kernel, (scan.head_parts * tiles * cdiv(stop - start, WALK),), operands.x, drives,
             operands.weight, operands.bias, operands.unit, scan.pointer(operands.decay), lists.time,
             lists.index, lists.first, scan.pointer(operands.lengths), scan.pointer(operands.reset),
-            scan.pointer(relevant), grad_y, states, products, inflow, tail, later, grad, start,
-            stop, *scan.sizes, scan.features, BT=tile, BI=scan.tile_depth_of(scan.features),
+            scan.pointer(scan.silent), scan.pointer(relevant), grad_y, states, products, inflow,
+            tail, later, grad, start, stop, *scan.sizes, scan.features, BT=tile,
+            BI=scan.tile_depth_of(scan.features),
             CHUNK=scan.chunk, WALK=WALK, GATE_UNITS=units, HAS_LENGTHS=operands.lengths is not None,
             HAS_RELEVANT=relevant is not None, HAS_DRIVE=apart, **scan.parallel_constants(),
             num_warps=warps,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from surnn.nn.runtime import cdiv, is_interpreted, next_power_of_2
 
-from ..contract import ScanOperands
+from ..contract import ScanOperands, open_heads
 from .cells import KernelCell, kernel_cell
 from .lists import DeviceEventList
 
@@ -59,6 +59,21 @@ class ScanLaunch:
         cell = kernel_cell(self.operands.cell)
         assert cell is not None
         return cell
+
+    @cached_property
+    def open(self) -> Tensor | None:
+        """[T, B, N]: where heads are open, if events may also be resets of closed heads."""
+        if self.operands.reset is None:
+            return None
+        return open_heads(self.operands.gate).view(torch.uint8)
+
+    @cached_property
+    def silent(self) -> Tensor | None:
+        """[S, N, D]: recurrent products with a state of zeros, if there are such states inside.
+        They are 0, or NaN by weights that are not finite."""
+        if self.operands.decay is None and self.operands.reset is None:
+            return None
+        return (self.operands.recurrent.transpose(0, 1) * 0).sum(-1)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
