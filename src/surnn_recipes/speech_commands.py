@@ -4,7 +4,11 @@ All models are plain stacks of two layers without blocks (S4D: two residual bloc
 with as many parameters, within 5 %; they have the same training, the same augmentation, and the
 same data. suGRU is as wide as the GRU and as dense; groups of 16 units share a gate that reads the
 log-mel frame, also in the second layer, so that nothing but gates and the readout is computed in
-pauses. Gates are sampled in the first half of training and hard in the last quarter.
+pauses.
+
+On clips, gates are sampled in the first half of training and hard in the last quarter. Streams
+start with the weights of clips (``--train.start RUN``), so their gates are hard from the beginning,
+and the target rate falls over the first half.
 
 Rows named by a rate have that target update rate; rows of DeltaGRU and Skip-RNN are named by their
 threshold or budget. Together they are the curves of quality against work.
@@ -53,9 +57,9 @@ HORIZON = 500
 """Frames that gates with a memory are designed for, those of a training stream: for clips too, so
 that streams can start from the weights of clips."""
 _SHARED: dict[str, Any] = {"rate": 0.3, "granularity": GROUP, "source": "input"}
-GATES: dict[str, Callable[[float], GateConfig]] = {
-    "ssm": lambda rate: SSMGateConfig(target_rate=rate, horizon=HORIZON, **_SHARED),
-    "input": lambda rate: InputGateConfig(target_rate=rate, **_SHARED),
+GATES: dict[str, Callable[..., GateConfig]] = {
+    "ssm": partial(SSMGateConfig, horizon=HORIZON, **_SHARED),
+    "input": partial(InputGateConfig, **_SHARED),
 }
 
 
@@ -67,18 +71,19 @@ def clips(gate: str = "ssm", rate: float = CLIP_RATE) -> RunConfig:
         evaluate_every=344, rate_penalty=0.3, anneal=(0.5, 0.75), cuda_graph=True,
         evaluation_batch=1024, log_every=100,
     )  # fmt: skip
-    return RunConfig(SpeechCommands(), model, GATES[gate](rate), train)
+    return RunConfig(SpeechCommands(), model, GATES[gate](target_rate=rate), train)
 
 
 def streams(gate: str = "ssm", rate: float = STREAM_RATE) -> RunConfig:
-    """suGRU on streams."""
+    """suGRU on streams, which is to start with the weights of clips."""
     model = ModelConfig(layers=2, block="stack", dropout=0.1, **EQUAL["sugru"])
     train = TrainConfig(
         steps=4000, batch=128, learning_rate=2e-3, warmup=200, hold=0.4, final=0.01,
         weight_decay=0.05, evaluate_every=1000, checkpoint_every=4000, precision="bfloat16",
-        rate_penalty=1.0, anneal=(0.5, 0.75), cuda_graph=True, evaluation_batch=300, log_every=100,
+        rate_penalty=1.0, rate_ramp=(0.0, 0.5), cuda_graph=True, evaluation_batch=300,
+        log_every=100,
     )  # fmt: skip
-    return RunConfig(KeywordStream(), model, GATES[gate](rate), train)
+    return RunConfig(KeywordStream(), model, GATES[gate](target_rate=rate, mode="hard"), train)
 
 
 def other(make: Callable[[], RunConfig], kind: ModelKind, **options: Any) -> RunConfig:
