@@ -66,8 +66,16 @@ typedef struct surnn_surrogate {
 
 enum { SURROGATE_SIGMOID, SURROGATE_TRIANGLE, SURROGATE_RECTANGLE, SURROGATE_ARCTAN };
 
+/* Runs task(context) on each thread of a pool, and returns when all have: GNU OpenMP's GOMP_parallel. 0
+ * threads are as many as the program set. */
+typedef void surnn_parallel(void (*task)(void *context), void *context, unsigned threads, unsigned flags);
+
 /* Whether this library was built with the scan, and the name of the instructions that it uses. */
 SURNN_API const char *surnn_scan_simd(void);
+/* From now on scans run on the threads of this pool, NULL: on threads of their own. A program whose pool
+ * keeps its threads spinning after each use has no core left for others. Children of a fork have their
+ * own threads. */
+SURNN_API void surnn_scan_use_pool(surnn_parallel *parallel);
 /* Updates of a scan: reads T, B, N, D, b, m and gate. */
 SURNN_API int64_t surnn_scan_updates(const surnn_scan *scan);
 /* Writes y and last; saved and marks if they are not NULL. Returns 0, or 1 if memory is short. */

@@ -1,4 +1,5 @@
-/* A team of threads that share the tasks of one job after another. */
+/* A team of threads that share the tasks of one job after another: those of a pool that the program has
+ * already, or else threads of its own. */
 #ifndef SURNN_SCAN_TEAM_H
 #define SURNN_SCAN_TEAM_H
 

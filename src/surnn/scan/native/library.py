@@ -3,6 +3,8 @@
 import ctypes
 from functools import cache
 
+import torch
+
 from surnn.library import find_library
 
 _SIZES = (
@@ -55,4 +57,16 @@ def scan_library() -> ctypes.CDLL | None:
         getattr(library, f"surnn_scan_{name}").argtypes = (ctypes.POINTER(Scan),)
     library.surnn_scan_step.argtypes = (ctypes.POINTER(Frame),)
     library.surnn_scan_equal.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    library.surnn_scan_use_pool.argtypes = (ctypes.c_void_p,)
+    library.surnn_scan_use_pool(_torch_pool())
     return library if library.surnn_scan_simd() else None
+
+
+def _torch_pool() -> int | None:
+    """The address of ``GOMP_parallel`` in the OpenMP library that torch is linked to, if it has it.
+
+    After each of torch's operators its threads spin for a few milliseconds. Where a scan runs on
+    threads of its own, they take the cores from it.
+    """
+    function = getattr(ctypes.CDLL(torch._C.__file__), "GOMP_parallel", None)
+    return ctypes.cast(function, ctypes.c_void_p).value if function else None
