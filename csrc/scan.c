@@ -123,6 +123,11 @@ static void run_forward(void *context, size_t task) {
     j->k->forward(j->w, task);
 }
 
+static void walk_all(scan_team *team, void *context) {
+    job *j = context;
+    surnn_team_run(team, run_forward, j, (size_t)j->w->plan.blocks * j->w->heads);
+}
+
 /* Asks for large pages where a tensor is about to be written: a fault for each small page takes as
  * long as the rest of a sparse pass. It is advice, so its result does not matter. */
 static void use_large_pages(void *memory, size_t bytes) {
@@ -141,13 +146,10 @@ int surnn_scan_forward(const surnn_scan *s) {
     use_large_pages(s->y, (size_t)(s->steps * s->batch * s->heads * s->width) * sizeof *s->y);
     if (s->saved)
         use_large_pages(s->saved, (size_t)(s->updates * CELLS[s->cell].saved) * sizeof *s->saved);
-    int failed = open_work(&w, s, j.k);
-    scan_team *team = failed ? NULL : surnn_team_open((size_t)s->threads);
-    if (team) surnn_team_run(team, run_forward, &j, (size_t)s->blocks * w.heads);
-    failed = failed || !team || w.failed;
-    surnn_team_close(team);
+    if (open_work(&w, s, j.k)) w.failed = 1;
+    else surnn_team_use((size_t)s->threads, walk_all, &j);
     free_work(&w);
-    return failed;
+    return w.failed;
 }
 
 int surnn_scan_step(const surnn_frame *s) { return choose_scan()->step(s, &CELLS[s->cell]); }
@@ -167,18 +169,21 @@ static void run_gates(void *context, size_t task) {
     j->run(j->gates, from, to < size ? to : size);
 }
 
-static int compute_gates(const surnn_surrogate *g, void (*run)(const surnn_surrogate *, size_t, size_t)) {
-    gates_job j = {g, run};
-    scan_team *team = surnn_team_open((size_t)g->threads);
-    if (!team) return 1;
+static void compute_gates(scan_team *team, void *context) {
+    const surnn_surrogate *g = ((gates_job *)context)->gates;
     use_large_pages(g->to, (size_t)g->size * sizeof *g->to);
-    surnn_team_run(team, run_gates, &j, ((size_t)g->size + GATES_A_TASK - 1) / GATES_A_TASK);
-    surnn_team_close(team);
-    return 0;
+    surnn_team_run(team, run_gates, context, ((size_t)g->size + GATES_A_TASK - 1) / GATES_A_TASK);
 }
 
-int surnn_surrogate_sample(const surnn_surrogate *g) { return compute_gates(g, choose_scan()->sample); }
-int surnn_surrogate_gradient(const surnn_surrogate *g) { return compute_gates(g, choose_scan()->gradient); }
+void surnn_surrogate_sample(const surnn_surrogate *g) {
+    gates_job j = {g, choose_scan()->sample};
+    surnn_team_use((size_t)g->threads, compute_gates, &j);
+}
+
+void surnn_surrogate_gradient(const surnn_surrogate *g) {
+    gates_job j = {g, choose_scan()->gradient};
+    surnn_team_use((size_t)g->threads, compute_gates, &j);
+}
 
 /* ---------------------------------------------------------------- backwards */
 
@@ -359,24 +364,24 @@ static void write_gradients(const scan_work *w) {
         memcpy(s->by_decay + r * w->width, w->by_decay_rows + r * w->padded, w->width * sizeof(float));
 }
 
+static void run_chunks(scan_team *team, void *context) {
+    job *j = context;
+    size_t steps = j->w->steps, chunk = (size_t)j->w->s->chunk;
+    for (size_t at = (steps + chunk - 1) / chunk * chunk; !j->w->failed && at > 0; at -= chunk)
+        run_chunk(j, team, at - chunk, at < steps ? at : steps);
+}
+
 int surnn_scan_backward(const surnn_scan *s) {
     scan_work w;
     job j = {&w, choose_scan(), 0, 0};
-    int failed = open_work(&w, s, j.k) || open_backward(&w, j.k);
-    scan_team *team = failed ? NULL : surnn_team_open((size_t)s->threads);
     size_t gates = (size_t)(s->steps * s->gate_batch * s->heads * s->gate_width);
     if (s->by_gate) use_large_pages(s->by_gate, gates * sizeof *s->by_gate);
     if (s->by_x) use_large_pages(s->by_x, (size_t)(s->steps * s->batch * s->features) * sizeof *s->by_x);
-    failed = failed || !team;
-    size_t chunk = (size_t)s->chunk;
-    for (size_t at = (w.steps + chunk - 1) / chunk * chunk; !failed && at > 0; at -= chunk) {
-        run_chunk(&j, team, at - chunk, at < w.steps ? at : w.steps);
-        failed = w.failed;
-    }
-    if (!failed) write_gradients(&w);
-    surnn_team_close(team);
+    if (open_work(&w, s, j.k) || open_backward(&w, j.k)) w.failed = 1;
+    else surnn_team_use((size_t)s->threads, run_chunks, &j);
+    if (!w.failed) write_gradients(&w);
     free_work(&w);
-    return failed;
+    return w.failed;
 }
 
 #else /* no vector arithmetic in this compiler */
@@ -385,7 +390,7 @@ const char *surnn_scan_simd(void) { return NULL; }
 int surnn_scan_forward(const surnn_scan *s) { return s != NULL; }
 int surnn_scan_backward(const surnn_scan *s) { return s != NULL; }
 int surnn_scan_step(const surnn_frame *s) { return s != NULL; }
-int surnn_surrogate_sample(const surnn_surrogate *g) { return g != NULL; }
-int surnn_surrogate_gradient(const surnn_surrogate *g) { return g != NULL; }
+void surnn_surrogate_sample(const surnn_surrogate *g) { (void)g; }
+void surnn_surrogate_gradient(const surnn_surrogate *g) { (void)g; }
 
 #endif

@@ -19,12 +19,12 @@
 #define OWN_THREADS 0
 #endif
 
-/* The pool, and the process that has its threads: a fork does not take them along. */
-static surnn_parallel *pool;
+/* The process that has the pool's threads: a fork does not take them along. */
+static surnn_pool pool;
 static pid_t pool_owner;
 
-void surnn_scan_use_pool(surnn_parallel *parallel) {
-    pool = OWN_THREADS ? NULL : parallel;
+void surnn_scan_use_pool(const surnn_pool *threads) {
+    pool = OWN_THREADS || !threads ? (surnn_pool){0} : *threads;
     pool_owner = getpid();
 }
 
@@ -35,29 +35,30 @@ typedef struct team_job {
 } team_job;
 
 struct scan_team {
-    surnn_parallel *pool; /* NULL: the members run the jobs */
+    scan_pass pass;
+    void *context;
+    pthread_t caller;
     pthread_mutex_t lock;
-    pthread_cond_t wake, done;
-    pthread_t *members;
-    size_t size, busy; /* threads besides the caller, and those at work */
+    pthread_cond_t wake, idle;
+    size_t most, size;   /* threads besides the caller: that may join, and that have come */
+    size_t busy, leaving; /* of them, those at work, and those that have left */
     team_job job;
     size_t number; /* of the job, from 1 */
     int closing;
 };
 
-/* Runs tasks until none is left. Each thread of a team calls it, however many there are. */
-static void take_tasks(void *argument) {
-    team_job *job = argument;
+/* Runs tasks until none is left, on each thread of the team, however many there are. */
+static void take_tasks(team_job *job) {
     size_t task;
     while ((task = __atomic_fetch_add(&job->next, 1, __ATOMIC_RELAXED)) < job->count)
         job->task(job->context, task);
 }
 
-static void *member(void *argument) {
+static void *join_team(void *argument) {
     scan_team *team = argument;
     size_t seen = 0;
     pthread_mutex_lock(&team->lock);
-    for (;;) {
+    for (int joins = team->size++ < team->most; joins;) {
         while (team->number == seen && !team->closing) pthread_cond_wait(&team->wake, &team->lock);
         if (team->closing) break;
         seen = team->number;
@@ -65,89 +66,91 @@ static void *member(void *argument) {
         pthread_mutex_unlock(&team->lock);
         take_tasks(&team->job);
         pthread_mutex_lock(&team->lock);
-        if (--team->busy == 0) pthread_cond_signal(&team->done);
+        if (--team->busy == 0) pthread_cond_signal(&team->idle);
     }
+    team->leaving++;
+    pthread_cond_signal(&team->idle);
     pthread_mutex_unlock(&team->lock);
     return NULL;
 }
 
-static int start_members(scan_team *team) {
-    team->members = malloc(team->size * sizeof *team->members);
-    if (!team->members) return 1;
-    pthread_mutex_init(&team->lock, NULL);
-    pthread_cond_init(&team->wake, NULL);
-    pthread_cond_init(&team->done, NULL);
-    for (size_t i = 0; i < team->size; i++)
-        if (pthread_create(&team->members[i], NULL, member, team)) team->size = i;
-    return 0;
+/* Waits without using a processor, which the pool's barrier would do, until `others` have left. */
+static void end_team(scan_team *team, size_t others) {
+    pthread_mutex_lock(&team->lock);
+    team->closing = 1;
+    pthread_cond_broadcast(&team->wake);
+    while (team->leaving < others) pthread_cond_wait(&team->idle, &team->lock);
+    pthread_mutex_unlock(&team->lock);
 }
 
-scan_team *surnn_team_open(size_t threads) {
-    scan_team *team = calloc(1, sizeof *team);
-    if (!team || threads < 2) return team;
-    team->size = threads - 1;
-    if (getpid() == pool_owner) team->pool = pool;
-    if (!team->pool && start_members(team)) {
-        free(team);
-        return NULL;
+static void run_in_pool(void *argument) {
+    scan_team *team = argument;
+    if (!pthread_equal(pthread_self(), team->caller)) {
+        join_team(team);
+        return;
     }
-    return team;
+    team->pass(team, team->context);
+    end_team(team, (size_t)pool.size() - 1);
+}
+
+/* Threads that cannot be started are left out. */
+static void run_with_members(scan_team *team) {
+    pthread_t *member = malloc(team->most * sizeof *member);
+    size_t count = 0;
+    while (member && count < team->most && !pthread_create(&member[count], NULL, join_team, team)) count++;
+    team->pass(team, team->context);
+    end_team(team, count);
+    for (size_t i = 0; i < count; i++) pthread_join(member[i], NULL);
+    free(member);
+}
+
+void surnn_team_use(size_t threads, scan_pass pass, void *context) {
+    scan_team team = {.pass = pass, .context = context, .caller = pthread_self(), .most = threads - 1};
+    if (threads < 2) {
+        pass(&team, context);
+        return;
+    }
+    pthread_mutex_init(&team.lock, NULL);
+    pthread_cond_init(&team.wake, NULL);
+    pthread_cond_init(&team.idle, NULL);
+    /* 0: as many threads as the program set; another number would end threads and start them again. */
+    if (pool.run && getpid() == pool_owner) pool.run(run_in_pool, &team, 0, 0);
+    else run_with_members(&team);
+    pthread_cond_destroy(&team.wake);
+    pthread_cond_destroy(&team.idle);
+    pthread_mutex_destroy(&team.lock);
 }
 
 void surnn_team_run(scan_team *team, scan_task task, void *context, size_t count) {
     team_job job = {task, context, 0, count};
-    if (!team->size || count < 2) {
+    if (!team->most || count < 2) {
         take_tasks(&job);
-    } else if (team->pool) {
-        /* As many threads as the program set: another number would end threads and start them again. */
-        team->pool(take_tasks, &job, 0, 0);
-    } else {
-        pthread_mutex_lock(&team->lock);
-        while (team->busy) pthread_cond_wait(&team->done, &team->lock); /* some came late to the last job */
-        team->job = job;
-        team->number++;
-        pthread_cond_broadcast(&team->wake);
-        pthread_mutex_unlock(&team->lock);
-        take_tasks(&team->job);
-        pthread_mutex_lock(&team->lock);
-        while (team->busy) pthread_cond_wait(&team->done, &team->lock);
-        pthread_mutex_unlock(&team->lock);
+        return;
     }
-}
-
-void surnn_team_close(scan_team *team) {
-    if (team && team->members) {
-        pthread_mutex_lock(&team->lock);
-        team->closing = 1;
-        pthread_cond_broadcast(&team->wake);
-        pthread_mutex_unlock(&team->lock);
-        for (size_t i = 0; i < team->size; i++) pthread_join(team->members[i], NULL);
-        pthread_cond_destroy(&team->wake);
-        pthread_cond_destroy(&team->done);
-        pthread_mutex_destroy(&team->lock);
-        free(team->members);
-    }
-    free(team);
+    pthread_mutex_lock(&team->lock);
+    while (team->busy) pthread_cond_wait(&team->idle, &team->lock); /* some came late to the last job */
+    team->job = job;
+    team->number++;
+    pthread_cond_broadcast(&team->wake);
+    pthread_mutex_unlock(&team->lock);
+    take_tasks(&team->job);
+    pthread_mutex_lock(&team->lock);
+    while (team->busy) pthread_cond_wait(&team->idle, &team->lock);
+    pthread_mutex_unlock(&team->lock);
 }
 
 #else /* one thread */
 
-struct scan_team {
-    int unused;
-};
+void surnn_scan_use_pool(const surnn_pool *threads) { (void)threads; }
 
-void surnn_scan_use_pool(surnn_parallel *parallel) { (void)parallel; }
-
-scan_team *surnn_team_open(size_t threads) {
+void surnn_team_use(size_t threads, scan_pass pass, void *context) {
     (void)threads;
-    return calloc(1, sizeof(scan_team));
+    pass(NULL, context);
 }
 
 void surnn_team_run(scan_team *team, scan_task task, void *context, size_t count) {
     (void)team;
     for (size_t i = 0; i < count; i++) task(context, i);
 }
-
-void surnn_team_close(scan_team *team) { free(team); }
 
 #endif

@@ -57,16 +57,25 @@ def scan_library() -> ctypes.CDLL | None:
         getattr(library, f"surnn_scan_{name}").argtypes = (ctypes.POINTER(Scan),)
     library.surnn_scan_step.argtypes = (ctypes.POINTER(Frame),)
     library.surnn_scan_equal.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    library.surnn_scan_use_pool.argtypes = (ctypes.c_void_p,)
+    library.surnn_scan_use_pool.argtypes = (ctypes.POINTER(_Pool),)
     library.surnn_scan_use_pool(_torch_pool())
     return library if library.surnn_scan_simd() else None
 
 
-def _torch_pool() -> int | None:
-    """The address of ``GOMP_parallel`` in the OpenMP library that torch is linked to, if it has it.
+class _Pool(ctypes.Structure):
+    """``surnn_pool``: functions of GNU OpenMP."""
 
-    After each of torch's operators its threads spin for a few milliseconds. Where a scan runs on
-    threads of its own, they take the cores from it.
+    _fields_ = (("run", ctypes.c_void_p), ("size", ctypes.c_void_p))
+
+
+def _torch_pool() -> _Pool | None:
+    """The threads of torch's own operators, where torch is linked to GNU OpenMP or a lookalike.
+
+    They spin for some milliseconds after each operator, so that threads of our own would find no
+    free core meanwhile.
     """
-    function = getattr(ctypes.CDLL(torch._C.__file__), "GOMP_parallel", None)
-    return ctypes.cast(function, ctypes.c_void_p).value if function else None
+    openmp = ctypes.CDLL(torch._C.__file__)  # finds what it is linked to, too
+    functions = [getattr(openmp, name, None) for name in ("GOMP_parallel", "omp_get_num_threads")]
+    if None in functions:
+        return None
+    return _Pool(*(ctypes.cast(function, ctypes.c_void_p) for function in functions))
