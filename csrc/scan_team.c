@@ -8,6 +8,7 @@
 
 #if (defined(__unix__) || defined(__APPLE__)) && defined(__GNUC__)
 #include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 /* The sanitizer of threads does not see how a pool that it did not build synchronises. */
@@ -18,6 +19,9 @@
 #else
 #define OWN_THREADS 0
 #endif
+
+/* How often a thread looks for the next job before it sleeps: waking it takes longer than most waits. */
+enum { LOOKS = 200 };
 
 /* The process that has the pool's threads: a fork does not take them along. */
 static surnn_pool pool;
@@ -43,7 +47,7 @@ struct scan_team {
     size_t most, size;   /* threads besides the caller: that may join, and that have come */
     size_t busy, leaving; /* of them, those at work, and those that have left */
     team_job job;
-    size_t number; /* of the job, from 1 */
+    size_t number; /* of the job, from 1; the last one closes the team */
     int closing;
 };
 
@@ -59,7 +63,10 @@ static void *join_team(void *argument) {
     size_t seen = 0;
     pthread_mutex_lock(&team->lock);
     for (int joins = team->size++ < team->most; joins;) {
-        while (team->number == seen && !team->closing) pthread_cond_wait(&team->wake, &team->lock);
+        pthread_mutex_unlock(&team->lock);
+        for (int i = 0; i < LOOKS && __atomic_load_n(&team->number, __ATOMIC_RELAXED) == seen; i++) sched_yield();
+        pthread_mutex_lock(&team->lock);
+        while (team->number == seen) pthread_cond_wait(&team->wake, &team->lock);
         if (team->closing) break;
         seen = team->number;
         team->busy++;
@@ -78,6 +85,7 @@ static void *join_team(void *argument) {
 static void end_team(scan_team *team, size_t others) {
     pthread_mutex_lock(&team->lock);
     team->closing = 1;
+    __atomic_fetch_add(&team->number, 1, __ATOMIC_RELAXED);
     pthread_cond_broadcast(&team->wake);
     while (team->leaving < others) pthread_cond_wait(&team->idle, &team->lock);
     pthread_mutex_unlock(&team->lock);
@@ -130,7 +138,7 @@ void surnn_team_run(scan_team *team, scan_task task, void *context, size_t count
     pthread_mutex_lock(&team->lock);
     while (team->busy) pthread_cond_wait(&team->idle, &team->lock); /* some came late to the last job */
     team->job = job;
-    team->number++;
+    __atomic_fetch_add(&team->number, 1, __ATOMIC_RELAXED);
     pthread_cond_broadcast(&team->wake);
     pthread_mutex_unlock(&team->lock);
     take_tasks(&team->job);
