@@ -236,6 +236,7 @@ def run_alone(script: str) -> None:
     """
     start = """
 import os
+import signal
 import torch
 import helpers.other_library  # sets the library before surnn looks for it
 from helpers.scans import make_inputs, native_scan, run_with_gradients
@@ -266,6 +267,7 @@ def test_a_forked_child_scans_without_the_pool():
 expected = run_with_gradients(native_scan, inputs)
 child = os.fork()
 if not child:
+    signal.alarm(100)  # a child that hangs ends
     found = run_with_gradients(native_scan, inputs)
     os._exit(not all(torch.equal(found[name], value) for name, value in expected.items()))
 assert os.waitpid(child, 0)[1] == 0
