@@ -75,7 +75,8 @@ def _torch_pool() -> _Pool | None:
     free core meanwhile.
     """
     openmp = ctypes.CDLL(torch._C.__file__)  # finds what it is linked to, too
-    functions = [getattr(openmp, name, None) for name in ("GOMP_parallel", "omp_get_num_threads")]
-    if None in functions:
+    run = getattr(openmp, "GOMP_parallel", None)
+    size = getattr(openmp, "omp_get_num_threads", None)
+    if run is None or size is None:
         return None
-    return _Pool(*(ctypes.cast(function, ctypes.c_void_p) for function in functions))
+    return _Pool(*(ctypes.cast(function, ctypes.c_void_p) for function in (run, size)))
