@@ -150,15 +150,17 @@ typedef struct recurrent_state {
     uint64_t current;          /* uint64 version of the input; uint64 [tiles / 64]: see layer_step */
 } recurrent_state;
 
-/* A layer's scratch memory, as offsets from surnn_model.scratch. */
+/* A layer's scratch memory, as offsets from surnn_model.scratch. With several streams together, sizes
+ * and so the first four offsets are multiplied by their number. */
 typedef struct recurrent_scratch {
     uint64_t recurrent_sums;         /* float: recurrent products of the open units */
     uint64_t open;                   /* uint32 [tiles + PACKET]: the open tiles */
     uint64_t quantised;              /* int8: quantised_vector [1 + heads]: the input, each head's state */
-    uint64_t numbers;                /* int8: their numbers */
+    uint64_t numbers, numbers_size;  /* int8: their numbers */
+    uint64_t interleaved;            /* of several streams: see layer_step; not multiplied */
+    uint64_t interleaved_size;       /* their numbers, of PACKET streams */
     uint64_t open_frames;            /* uint32 [gates]: bit j: open at frame j of the chunk */
     uint64_t projections;            /* float [CHUNK][tiles][S][lanes]: input products */
-    uint64_t per_stream;             /* of streams together: bytes of each, which end before open_frames */
 } recurrent_scratch;
 
 struct recurrent {

@@ -59,10 +59,16 @@ static void lay_out_scratch(operation *op) {
         scratch->quantised = end;
         end = round_up(end + (1 + heads) * sizeof(quantised_vector), ALIGNMENT);
         scratch->numbers = end;
-        end += quantised_size(op->n) + heads * quantised_size(layer->head_size);
+        scratch->numbers_size = quantised_size(op->n) + heads * quantised_size(layer->head_size);
+        end += scratch->numbers_size;
     }
-    scratch->per_stream = end = round_up(end, ALIGNMENT);
-    op->shared_scratch_size = plus(times(TOGETHER, end), (uint64_t)op->gates * 4);
+    end = round_up(end, ALIGNMENT);
+    op->shared_scratch_size = times(TOGETHER, end);
+    if (is_int8(layer->weight_type) && layer->lanes == 1) {
+        scratch->interleaved = op->shared_scratch_size;
+        scratch->interleaved_size = 2 * PACKET * (round_up(op->n, 16) + heads * round_up(layer->head_size, 16));
+        op->shared_scratch_size += GROUPS * ((1 + heads) * sizeof(interleaved_vectors) + scratch->interleaved_size);
+    }
     if (layer->projects_chunks) {
         scratch->open_frames = end;
         end = round_up(end + (uint64_t)op->gates * 4, ALIGNMENT);
