@@ -25,7 +25,7 @@ static void run_gates(const surnn_model *m, surnn_stream *const *streams, int co
 
 static void run_layer(const surnn_model *m, surnn_stream *const *streams, int count, uint32_t index) {
     int changed[TOGETHER];
-    surnn_run_recurrent(m, streams, count, &m->operations[index], changed);
+    surnn_run_recurrent_together(m, streams, count, &m->operations[index], changed);
     for (int i = 0; i < count; i++) surnn_note_change(m, streams[i], index, changed[i]);
 }
 

@@ -161,10 +161,12 @@ uint64_t surnn_run_linear(const surnn_model *m, surnn_stream *s, const operation
 void surnn_project_inputs(const surnn_model *m, surnn_stream *s, const operation *op,
                           uint32_t frames);
 
-/* These take several streams: each weight is read once for all of them. Each result is that of the stream
- * alone, bit for bit. changed[i]: whether the layer's output changed in stream i. */
-void surnn_run_recurrent(const surnn_model *m, surnn_stream *const *streams, int count,
-                         const operation *op, int *changed);
+/* Returns whether the layer's output changed. */
+int surnn_run_recurrent(const surnn_model *m, surnn_stream *s, const operation *op);
+/* The same for several streams: each weight is read once for all of them. Each result equals that of the
+ * function for one stream, bit for bit. */
+void surnn_run_recurrent_together(const surnn_model *m, surnn_stream *const *streams, int count,
+                                  const operation *op, int *changed);
 void surnn_run_linear_together(const surnn_model *m, surnn_stream *const *streams, int count,
                                const operation *op);
 void surnn_activate(const kernels *k, const struct activate *f, float *y, const float *x, size_t n);

@@ -171,7 +171,7 @@ void surnn_run_operation(const surnn_model *m, surnn_stream *s, uint32_t index) 
     }
     if (op->kind == OP_RECURRENT) {
         copy_from_frame_before(m, s, op->out);
-        surnn_run_recurrent(m, &s, 1, op, &changed);
+        changed = surnn_run_recurrent(m, s, op);
     } else {
         changed = surnn_needs_run(m, s, index);
         if (changed) run_vector(m, s, op);

@@ -8,6 +8,8 @@ static void begin_stream(const layer_step *st, layer_stream *stream, surnn_strea
     stream->s = s;
     stream->x = vector_of(st->m, s, op->in), stream->h = vector_of(st->m, s, op->out);
     stream->other_components = (float *)(void *)(state + layer->state.other_components);
+    stream->multiplied[INPUT_PART] = stream->multiplied[RECURRENT_PART] = 0;
+    if (!SURNN_KEEP_SUMS) return;
     stream->input_sums = (float *)(void *)(state + layer->state.input_sums);
     stream->input_version = versions_at(st->m, s, s->frame)[op->in];
     uint64_t *version = (uint64_t *)(void *)(state + layer->state.current);
@@ -15,7 +17,6 @@ static void begin_stream(const layer_step *st, layer_stream *stream, surnn_strea
     if (*version != stream->input_version)
         memset(stream->current, 0, (layer->tiles + 63) / 64 * 8);
     *version = stream->input_version;
-    stream->multiplied[INPUT_PART] = stream->multiplied[RECURRENT_PART] = 0;
 }
 
 static void count_work(const layer_step *st, const layer_stream *stream) {
@@ -26,9 +27,11 @@ static void count_work(const layer_step *st, const layer_stream *stream) {
 
 static void begin_quantised(layer_stream *stream, const struct recurrent *layer, uint8_t *vectors,
                             uint8_t *numbers, size_t index) {
-    stream->quantised = (quantised_vector *)(void *)vectors + index * (1 + layer->heads);
+    size_t heads = quantised_heads(layer);
+    stream->quantised = (quantised_vector *)(void *)vectors + index * (1 + heads);
     stream->numbers = numbers + index * layer->scratch.numbers_size;
-    for (size_t i = 0; i <= layer->heads; i++) stream->quantised[i].q = NULL;
+    stream->quantised_head = 0;
+    for (size_t i = 0; i <= heads; i++) stream->quantised[i].q = NULL;
 }
 
 static void begin_interleaved(layer_step *st, uint8_t *memory) {
@@ -40,14 +43,16 @@ static void begin_interleaved(layer_step *st, uint8_t *memory) {
 }
 
 /* All streams use the scratch memory of the first. */
-static void begin_layer(layer_step *st, const surnn_model *m, surnn_stream *const *streams, int count,
-                        const operation *op) {
+static inline void begin_layer(layer_step *st, layer_stream *parts, const surnn_model *m,
+                               surnn_stream *const *streams, const int count, const operation *op) {
     const struct recurrent *layer = &op->as.recurrent;
     const recurrent_scratch *scratch = &layer->scratch;
     uint8_t *memory = scratch_of(m, streams[0]);
     size_t times = (size_t)count;
-    st->m = m, st->op = op, st->layer = layer, st->count = count, st->open_count = 0;
+    st->m = m, st->op = op, st->layer = layer, st->stream = parts, st->count = count, st->open_count = 0;
     st->recurrent_sums = (float *)(void *)(memory + times * scratch->recurrent_sums);
+    st->input_sums = (float *)(void *)(memory + times * scratch->input_sums);
+    st->next = (float *)(void *)(memory + times * scratch->next);
     st->open = (uint32_t *)(void *)(memory + times * scratch->open);
     st->open_frames = NULL, st->projections = NULL;
     if (layer->projects_chunks && streams[0]->frames > 1) {
@@ -67,25 +72,26 @@ void surnn_quantise_input(const layer_step *st, layer_stream *stream, int part, 
                           quantised_vector *v) {
     size_t n = input_count(st, part);
     uint8_t *numbers = stream->numbers;
-    if (part == RECURRENT_PART) numbers += quantised_size(st->op->n) + head * quantised_size(n);
+    size_t place = st->layer->lanes == 1 ? head : 0;
+    if (part == RECURRENT_PART) numbers += quantised_size(st->op->n) + place * quantised_size(n);
     quantise(st->m, v, st->layer->weight_type, input_of(st, stream, part, head), n, numbers);
 }
 
 /* ---------------------------------------------------------------- a time step */
 
 /* Lists the tiles whose gate is open. opened[i]: whether any is, in stream i. */
-static void find_open_tiles(layer_step *st, int *opened) {
+static inline void find_open_tiles(layer_step *st, int *opened, const int count) {
     const uint32_t *first = st->layer->first_tile, words = words_of(st->op->gates);
     const uint64_t *mask[TOGETHER];
     uint32_t *open = st->open;
-    for (int i = 0; i < st->count; i++)
+    for (int i = 0; i < count; i++)
         mask[i] = mask_of(st->m, st->stream[i].s, st->op->in2), opened[i] = 0;
     for (uint32_t word = 0; word < words; word++) {
         uint64_t any = 0;
-        for (int i = 0; i < st->count; i++) any |= mask[i][word], opened[i] |= mask[i][word] != 0;
+        for (int i = 0; i < count; i++) any |= mask[i][word], opened[i] |= mask[i][word] != 0;
         for (; any; any &= any - 1) {
             uint32_t bit = lowest_bit(any), gate = word * 64 + bit, streams = 0;
-            for (int i = 0; i < st->count; i++) streams |= (uint32_t)(mask[i][word] >> bit & 1) << i;
+            for (int i = 0; i < count; i++) streams |= (uint32_t)(mask[i][word] >> bit & 1) << i;
             for (uint32_t tile = first[gate]; tile < first[gate + 1]; tile++)
                 for (uint32_t left = streams; left; left &= left - 1)
                     *open++ = tile * TOGETHER + lowest_bit(left);
@@ -115,21 +121,31 @@ static int carry_spikes(const layer_step *st, const layer_stream *stream) {
     return changed;
 }
 
-/* All products come before all updates: weights are read without a pause, and no unit needs the state
- * of another once that has been updated. */
-void surnn_run_recurrent(const surnn_model *m, surnn_stream *const *streams, int count,
-                         const operation *op, int *changed) {
+/* `count` is a constant for one stream, so that compilers leave the loops over streams out. */
+static inline void run(const surnn_model *m, layer_stream *parts, surnn_stream *const *streams,
+                       const int count, const operation *op, int *changed) {
     layer_step st;
-    begin_layer(&st, m, streams, count, op);
-    find_open_tiles(&st, changed);
-    if (st.layer->lanes == 1) surnn_multiply_units(&st);
-    else surnn_multiply_tiles(&st);
+    begin_layer(&st, parts, m, streams, count, op);
+    find_open_tiles(&st, changed, count);
+    if (st.layer->lanes == 1) surnn_update_units(&st);
+    else surnn_update_tiles(&st);
     for (int i = 0; i < count; i++) {
         changed[i] |= carry_spikes(&st, &st.stream[i]);
         count_work(&st, &st.stream[i]);
     }
-    if (st.layer->lanes == 1) surnn_update_units(&st);
-    else surnn_update_tiles(&st);
+}
+
+int surnn_run_recurrent(const surnn_model *m, surnn_stream *s, const operation *op) {
+    layer_stream part;
+    int changed;
+    run(m, &part, &s, 1, op, &changed);
+    return changed;
+}
+
+void surnn_run_recurrent_together(const surnn_model *m, surnn_stream *const *streams, int count,
+                                  const operation *op, int *changed) {
+    layer_stream parts[TOGETHER];
+    run(m, parts, streams, count, op, changed);
 }
 
 /* ---------------------------------------------------------------- the input products of a chunk */
@@ -178,8 +194,9 @@ void surnn_project_inputs(const surnn_model *m, surnn_stream *s, const operation
     const uint32_t *first = op->as.recurrent.first_tile;
     uint32_t selection[CHUNK];
     layer_step st;
+    layer_stream part;
     if (!op->as.recurrent.projects_chunks) return;
-    begin_layer(&st, m, &s, 1, op);
+    begin_layer(&st, &part, m, &s, 1, op);
     find_open_frames(&st, s, frames);
     for (uint32_t gate = 0; gate < op->gates; gate++) {
         if (!st.open_frames[gate]) continue;

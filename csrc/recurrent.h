@@ -21,15 +21,17 @@ typedef struct layer_stream {
     const float *x; /* [n] */
     float *h;       /* [units]: component 0 of the state, and the output */
     float *other_components;  /* [components - 1][units] */
-    /* [tiles][S][lanes]: bias and input product of each unit, reused while the input is the same. */
+    /* With SURNN_KEEP_SUMS: [tiles][S][lanes]: bias and input product of each unit, reused while the input
+     * is the same. */
     float *input_sums;
     uint64_t *current;        /* bit i: tile i's part of input_sums belongs to the present input */
     uint64_t input_version;   /* of x */
     uint64_t multiplied[2];   /* units whose products were computed, by part */
     /* Only for 8-bit weights: the input and each head's state, quantised when first needed; until then q
-     * is NULL. */
-    quantised_vector *quantised; /* [1 + heads] */
+     * is NULL. Tiles come head by head and need one of them at a time. */
+    quantised_vector *quantised; /* [1 + quantised_heads] */
     uint8_t *numbers;            /* memory of their numbers */
+    uint32_t quantised_head;     /* tiles: the one in quantised[1] */
 } layer_stream;
 
 typedef struct layer_step {
@@ -39,21 +41,23 @@ typedef struct layer_step {
     int count; /* of streams */
     size_t open_count;
     uint32_t *open; /* [open_count]: tile * TOGETHER + stream, in this order */
-    /* Recurrent products. Tiles: [open_count][S][lanes]; single units: [packets][S][PACKET]. */
+    /* Recurrent products. Tiles: [S][lanes] for each open one, or for those of a packet if the layer is not
+     * updated in place; single units: [S][PACKET]. */
     float *recurrent_sums;
+    float *input_sums; /* without SURNN_KEEP_SUMS: [S][lanes] for each tile of a packet */
+    /* If the layer is not updated in place: the state of open tiles after the time step. Tiles:
+     * [open_count][components][lanes]; single units: [packets][components][PACKET]. */
+    float *next;
     uint32_t *open_frames; /* [gates]: bit j: open at frame j of the chunk */
     float *projections;    /* [CHUNK][tiles][S][lanes]: input products; NULL outside of chunks */
     /* Only for single units with 8-bit weights in PACKET streams or more: those of PACKET streams together,
      * made when first needed; until then high is NULL. */
     interleaved_vectors *interleaved; /* [groups of streams][1 + heads] */
     uint8_t *interleaved_numbers;     /* [groups of streams][interleaved_size] */
-    layer_stream stream[TOGETHER];
+    layer_stream *stream; /* [count] */
 } layer_step;
 
-/* Compute input_sums and recurrent_sums of the open tiles. */
-void surnn_multiply_tiles(layer_step *st);
-void surnn_multiply_units(layer_step *st);
-/* Update the state of the open tiles. */
+/* Compute the next state of the open tiles. No state changes before all products are computed. */
 void surnn_update_tiles(layer_step *st);
 void surnn_update_units(layer_step *st);
 /* Fills v, of the input part or of a head's state, with quantised numbers. */
@@ -92,7 +96,13 @@ static inline const float *input_of(const layer_step *st, const layer_stream *st
 /* input_of for 8-bit weights. */
 static inline const quantised_vector *quantised_input(const layer_step *st, layer_stream *stream,
                                                       int part, uint32_t head) {
-    quantised_vector *v = stream->quantised + (part == INPUT_PART ? 0 : 1 + head);
+    quantised_vector *v = stream->quantised;
+    if (part == RECURRENT_PART && st->layer->lanes == 1) v += 1 + head;
+    else if (part == RECURRENT_PART) {
+        v++;
+        if (stream->quantised_head != head) v->q = NULL;
+        stream->quantised_head = head;
+    }
     if (!v->q) surnn_quantise_input(st, stream, part, head, v);
     return v;
 }
@@ -112,8 +122,16 @@ static inline float *state_component(const layer_step *st, const layer_stream *s
     return stream->other_components + (component - 1) * st->layer->units;
 }
 
+/* A tile's input_sums; `place` is its place among those of a packet. */
+static inline float *input_sums_of(const layer_step *st, const layer_stream *stream, size_t tile,
+                                   size_t place) {
+    if (!SURNN_KEEP_SUMS) return st->input_sums + place * st->layer->width;
+    return stream->input_sums + tile * st->layer->width;
+}
+
 /* Whether a tile's part of input_sums belongs to the present input; from now on it does. */
 static inline int make_current(layer_stream *stream, size_t tile) {
+    if (!SURNN_KEEP_SUMS) return 0;
     uint64_t bit = (uint64_t)1 << (tile % 64), before = stream->current[tile / 64];
     stream->current[tile / 64] = before | bit;
     return (before & bit) != 0;

@@ -19,7 +19,9 @@ static const interleaved_vectors *interleaved_input(layer_step *st, uint32_t ope
 
 /* Whether they are one unit, in PACKET streams from a multiple of PACKET on. */
 static int fills_group(const uint32_t *open, int count) {
-    return GROUPS && count == PACKET && open[0] % PACKET == 0 && open[PACKET - 1] == open[0] + PACKET - 1;
+    uint32_t stream = open[0] % TOGETHER;
+    if (count < PACKET || stream % PACKET || stream + PACKET > TOGETHER) return 0;
+    return open[PACKET - 1] == open[0] + PACKET - 1;
 }
 
 /* sum[S][PACKET]: one part's products of a unit that fills_group. */
@@ -82,25 +84,9 @@ static void update_input_sums(layer_step *st, const uint32_t *open, int count) {
     multiply(st, sum, stale, stale_count, INPUT_PART);
     for (int i = 0; i < stale_count; i++) {
         uint32_t unit = tile_of(stale[i]);
-        float *to = stream_of(st, stale[i])->input_sums + unit * layer->products;
+        float *to = input_sums_of(st, stream_of(st, stale[i]), unit, (size_t)i);
         const float *bias = layer->biases + unit * stride;
         for (size_t p = 0; p < layer->products; p++) to[p] = sum[p * PACKET + (size_t)i] + bias[p];
-    }
-}
-
-/* Units in the packet that begins at open unit `first`. */
-static int packet_size(const layer_step *st, size_t first) {
-    return st->open_count - first < PACKET ? (int)(st->open_count - first) : PACKET;
-}
-
-/* The last packet is filled up with copies of its last unit, so that all lanes hold numbers. */
-void surnn_multiply_units(layer_step *st) {
-    float *recurrent_sums = st->recurrent_sums;
-    size_t open = st->open_count;
-    for (size_t i = open; i % PACKET; i++) st->open[i] = st->open[open - 1];
-    for (size_t i = 0; i < open; i += PACKET, recurrent_sums += st->layer->products * PACKET) {
-        update_input_sums(st, st->open + i, packet_size(st, i));
-        multiply(st, recurrent_sums, st->open + i, packet_size(st, i), RECURRENT_PART);
     }
 }
 
@@ -108,32 +94,56 @@ static void gather(float *to, const float *const *from, size_t offset) {
     for (int i = 0; i < PACKET; i++) to[i] = from[i][offset];
 }
 
-void surnn_update_units(layer_step *st) {
+/* Applies the cell to a packet; next[components][PACKET]. */
+static void update(layer_step *st, const uint32_t *open, float *next) {
     const struct recurrent *layer = st->layer;
-    size_t products = layer->products;
-    const float *recurrent_sums = st->recurrent_sums;
+    const float *x[PACKET], *parameters[PACKET], *state[MAX_COMPONENTS][PACKET];
     packet_memory memory;
     packet p = packet_of(&memory);
-    for (size_t first = 0; first < st->open_count; first += PACKET, recurrent_sums += products * PACKET) {
-        const float *x[PACKET], *parameters[PACKET];
-        float *state[MAX_COMPONENTS][PACKET];
-        for (int i = 0; i < PACKET; i++) {
-            const layer_stream *stream = stream_of(st, st->open[first + (size_t)i]);
-            uint32_t unit = tile_of(st->open[first + (size_t)i]);
-            x[i] = stream->input_sums + unit * products;
-            parameters[i] = tile_biases(st, unit) + products;
-            for (size_t c = 0; c < layer->components; c++)
-                state[c][i] = state_component(st, stream, c) + unit;
-        }
-        for (size_t k = 0; k < products; k++) {
-            gather(memory.x[k], x, k);
-            p.h[k] = recurrent_sums + k * PACKET;
-        }
-        for (size_t k = 0; k < layer->parameters; k++) gather(memory.unit[k], parameters, k);
+    for (int i = 0; i < PACKET; i++) {
+        const layer_stream *stream = stream_of(st, open[i]);
+        uint32_t unit = tile_of(open[i]);
+        x[i] = input_sums_of(st, stream, unit, (size_t)i);
+        parameters[i] = tile_biases(st, unit) + layer->products;
         for (size_t c = 0; c < layer->components; c++)
-            gather(memory.state[c], (const float *const *)state[c], 0);
-        update_packet(st, &p);
-        for (size_t c = 0; c < layer->components; c++)
-            for (int i = 0; i < packet_size(st, first); i++) *state[c][i] = memory.state[c][i];
+            state[c][i] = state_component(st, stream, c) + unit;
     }
+    for (size_t k = 0; k < layer->products; k++) {
+        gather(memory.x[k], x, k);
+        p.h[k] = st->recurrent_sums + k * PACKET;
+    }
+    for (size_t k = 0; k < layer->parameters; k++) gather(memory.unit[k], parameters, k);
+    for (size_t c = 0; c < layer->components; c++) {
+        p.state[c] = next + c * PACKET;
+        gather(p.state[c], state[c], 0);
+    }
+    update_packet(st, &p);
+}
+
+/* Units in the packet that begins at open unit `first`. */
+static int packet_size(const layer_step *st, size_t first) {
+    return st->open_count - first < PACKET ? (int)(st->open_count - first) : PACKET;
+}
+
+static void store_next(layer_step *st) {
+    for (size_t first = 0; first < st->open_count; first += PACKET) {
+        const float *next = st->next + first * st->layer->components;
+        for (size_t c = 0; c < st->layer->components; c++, next += PACKET)
+            for (int i = 0; i < packet_size(st, first); i++) {
+                uint32_t open = st->open[first + (size_t)i];
+                state_component(st, stream_of(st, open), c)[tile_of(open)] = next[i];
+            }
+    }
+}
+
+/* The last packet is filled up with copies of its last unit, so that all lanes hold numbers. */
+void surnn_update_units(layer_step *st) {
+    size_t open = st->open_count;
+    for (size_t i = open; i % PACKET; i++) st->open[i] = st->open[open - 1];
+    for (size_t i = 0; i < open; i += PACKET) {
+        update_input_sums(st, st->open + i, packet_size(st, i));
+        multiply(st, st->recurrent_sums, st->open + i, packet_size(st, i), RECURRENT_PART);
+        update(st, st->open + i, st->next + i * st->layer->components);
+    }
+    store_next(st);
 }
