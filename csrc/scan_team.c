@@ -4,8 +4,6 @@
 
 #include "scan.h"
 
-#include <stdlib.h>
-
 #if (defined(__unix__) || defined(__APPLE__)) && defined(__GNUC__)
 #include <pthread.h>
 #include <sched.h>
@@ -22,6 +20,9 @@
 
 /* How often a thread looks for the next job before it sleeps: waking it takes longer than most waits. */
 enum { LOOKS = 200 };
+
+/* Most threads of our own. */
+enum { MEMBERS = 256 };
 
 /* The process that has the pool's threads: a fork does not take them along. */
 static surnn_pool pool;
@@ -103,13 +104,12 @@ static void run_in_pool(void *argument) {
 
 /* Threads that cannot be started are left out. */
 static void run_with_members(scan_team *team) {
-    pthread_t *member = malloc(team->most * sizeof *member);
-    size_t count = 0;
-    while (member && count < team->most && !pthread_create(&member[count], NULL, join_team, team)) count++;
+    pthread_t member[MEMBERS];
+    size_t count = 0, most = team->most < MEMBERS ? team->most : MEMBERS;
+    while (count < most && !pthread_create(&member[count], NULL, join_team, team)) count++;
     team->pass(team, team->context);
     end_team(team, count);
     for (size_t i = 0; i < count; i++) pthread_join(member[i], NULL);
-    free(member);
 }
 
 void surnn_team_use(size_t threads, scan_pass pass, void *context) {
