@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import ResultsError, language, parity, recurrent_ppo, state_tracking
+from . import ResultsError, keywords, language, parity, recurrent_ppo, state_tracking
 from .headlines import headline_table
 from .records import read_records
 from .tables import head, row_of, spread
@@ -253,6 +253,7 @@ BLOCKS: dict[str, Callable[[Path], list[str]]] = {
     "own-data": own_data,
     "edge": edge,
     "edge-clocks": edge_clocks,
+    "keywords": keywords.accuracy,
     "language": language.table,
     "parity": parity.causes,
     "recurrent-ppo": recurrent_ppo.curves,
