@@ -26,7 +26,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
         **constants: compile-time constants and launch options, in the same order at every call.
     """
     if is_interpreted():
-        kernel[grid](*arguments, **constants)
+        interpret(kernel, grid, arguments, constants)
         return
     known = _KERNELS.get(kernel)
     if known is None:
@@ -63,6 +63,11 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
         x, y, z, stream, compiled.function, compiled.packed_metadata, metadata,
         hooks.launch_enter_hook, hooks.launch_exit_hook, *bound,
     )  # fmt: skip
+
+
+def interpret(kernel: Any, grid: tuple[int, ...], arguments: Any, constants: Any) -> None:
+    """Run ``kernel`` in Triton's interpreter."""
+    kernel[grid](*arguments, **constants)
 
 
 def _hooks() -> Any:

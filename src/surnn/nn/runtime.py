@@ -33,6 +33,11 @@ def is_interpreted() -> bool:
     return _INTERPRETED
 
 
+def runs_kernels(x: Tensor) -> bool:
+    """Whether Triton's kernels take x as it is: on a CUDA device, or all in the interpreter."""
+    return _HAS_TRITON and (x.is_cuda or _INTERPRETED) and not is_traced(x)
+
+
 def is_transformed() -> bool:
     """Whether a ``torch.func`` transform (vmap, grad, jvp) is active."""
     return torch._C._are_functorch_transforms_active()

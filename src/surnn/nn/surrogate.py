@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from . import native_surrogate
-from .runtime import can_branch_on, has_triton, is_traced, is_transformed
+from .runtime import can_branch_on, is_traced, is_transformed, runs_kernels
 
 Kind = Literal["sigmoid", "triangle", "rectangle", "arctan"]
 Mode = Literal["hard", "sampled", "relaxed", "soft"]
@@ -158,7 +158,7 @@ class Step(torch.autograd.Function):
         surrogate = ctx.surrogate
         if torch.is_grad_enabled():
             return grad * surrogate.derivative(a), None, None
-        if a.is_cuda and has_triton():
+        if runs_kernels(a):
             from .triton_surrogate import step_gradient  # noqa: PLC0415 (triton is optional)
 
             return step_gradient(a, grad, surrogate.kind, surrogate.slope), None, None
@@ -169,7 +169,7 @@ class Step(torch.autograd.Function):
 
 
 def _runs_in_c(a: Tensor) -> bool:
-    return can_branch_on(a) and native_surrogate.is_available(a)
+    return can_branch_on(a) and not runs_kernels(a) and native_surrogate.is_available(a)
 
 
 def _is_positive(a: Tensor) -> Tensor:

@@ -28,7 +28,14 @@ from torch import Tensor, nn
 from ..last_pass import LastPass
 from ..options import check_known, inherit_options
 from ..resets import restart_clock
-from ..runtime import can_branch_on, fake_mode, is_transformed, make_fake, no_fake_mode
+from ..runtime import (
+    can_branch_on,
+    fake_mode,
+    is_transformed,
+    make_fake,
+    no_fake_mode,
+    runs_kernels,
+)
 from ..surrogate import Mode, Surrogate
 from .options import Granularity, gate_width
 from .resets import look_up
@@ -273,7 +280,7 @@ class Gate(nn.Module, ABC):
         has_nan = None
         if self.sees_input and x is not None and not self.reads_nan(x):
             has_nan = x.isnan().any(-1, keepdim=True)
-            if x.is_cpu and can_branch_on(x) and not has_nan.any():
+            if x.is_cpu and not runs_kernels(x) and can_branch_on(x) and not has_nan.any():
                 has_nan = None
             else:
                 x = x.nan_to_num(nan=0.0)

@@ -21,7 +21,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from ..resets import is_visible, steps_since_reset
-from ..runtime import has_float64, has_triton, is_captured, is_traced
+from ..runtime import has_float64, is_captured, is_traced, runs_kernels
 from .base import Gate
 from .fixed_point import wave_sums
 
@@ -123,7 +123,7 @@ class GateParts(Gate):
 
     def reads_nan(self, x):
         """True where the fused GPU kernel runs, which handles NaN itself."""
-        if not x.is_cuda or is_traced(x) or not has_triton() or not self._is_one_product():
+        if not runs_kernels(x) or not self._is_one_product():
             return False
         readable = x.dtype in (torch.float32, torch.bfloat16, torch.float16)
         fits = self.bias.dtype == torch.float32 and len(self.bias) <= _MOST_FUSED_GATES
@@ -184,14 +184,14 @@ class GateParts(Gate):
         """The sinusoids and the bias, [T, b, width] in float64, or in float32 if there is none."""
         if not has_float64(t.device):
             return self._rhythm_without_float64(t)
-        if t.is_cpu and not self.train_frequencies and self._has_plain_sinusoids():
+        fused = runs_kernels(t)
+        if t.is_cpu and not fused and not self.train_frequencies and self._has_plain_sinusoids():
             from .cpu_sinusoids import CpuSinusoids, Grid, is_supported  # noqa: PLC0415 (it imports this module)
 
             grid = Grid(self.min_period, self.max_period, self.frequencies)
             if is_supported(t, grid):
                 return CpuSinusoids.apply(t, grid, self.amplitude, self.phase, self.bias)  # type: ignore[return-value]
-        plain = not t.is_cuda or is_traced(t) or not has_triton()
-        if plain or self.train_frequencies or not self._has_plain_sinusoids():
+        if not fused or self.train_frequencies or not self._has_plain_sinusoids():
             return wave_in_chunks(self, self.wave, t) + self.bias.double()
         from .triton_sinusoids import FusedSinusoids  # noqa: PLC0415 (triton is optional)
 
