@@ -309,7 +309,7 @@ def test_operator():
     torch.library.opcheck(triton_forward, arguments, test_utils=checks)
     y, last, *saved = triton_forward(*arguments)
     grads = torch.randn_like(y), torch.randn_like(last)
-    backward = (*operands, *grads, *saved, "ieee", True, True)
+    backward = (*operands, *grads, *saved, *arguments[-3:], True, True)
     detached = [v.detach() if isinstance(v, torch.Tensor) else v for v in backward]
     torch.library.opcheck(triton_backward, detached, test_utils=("test_schema", "test_faketensor"))
 

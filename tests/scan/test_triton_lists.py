@@ -8,7 +8,7 @@ from helpers.scans import make_inputs
 from surnn.nn.runtime import has_triton
 
 if has_triton():
-    from surnn.scan.triton.lists import make_lists
+    from surnn.scan.triton.lists import ListShape, count_events
 
 pytestmark = pytest.mark.skipif(
     not (INTERPRETED or ON_GPU), reason="needs a GPU or TRITON_INTERPRET=1"
@@ -19,13 +19,15 @@ pytestmark = pytest.mark.skipif(
 def test_lists_of_a_clock_are_made_by_one_program(steps, heads):
     """In several rounds: a program reads 4096 gates at a time."""
     gate = (torch.rand(steps, 1, heads, 1) < 0.3).float().to(DEVICE)
-    lists, _ = make_lists(gate, None)
+    shape = ListShape(steps, 1, heads, at_once=True)
+    _, (first, index, _, time) = count_events(gate, None, shape)
     is_open = gate[:, 0, :, 0].cpu() != 0
-    assert lists.index[:, 0].cpu().equal(is_open.int().cumsum(0).int())
+    assert index.tensor()[:, 0].cpu().equal(is_open.int().cumsum(0).int())
     expected = [[-1, *is_open[:, n].nonzero().flatten().tolist(), steps] for n in range(heads)]
-    assert lists.time.cpu().tolist() == [t for each in expected for t in each]
+    used = sum(map(len, expected))
+    assert time.tensor()[:used].cpu().tolist() == [t for each in expected for t in each]
     sizes = torch.tensor([0, *map(len, expected)])
-    assert lists.first.cpu().equal(sizes.cumsum(0))
+    assert first.tensor().cpu().equal(sizes.cumsum(0))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.*")  # numpy, on masked values

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .pieces import Piece
 from .runtime import is_interpreted
 
 # By kernel: which arguments Triton inspects, and what it has compiled, by key.
@@ -22,7 +23,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
     Args:
         kernel: a function decorated with ``triton.jit``, whose constants come last.
         grid: one to three numbers of programs.
-        *arguments: tensors and integers, in order.
+        *arguments: tensors, pieces of tensors, and numbers, in order.
         **constants: compile-time constants and launch options, in the same order at every call.
     """
     if is_interpreted():
@@ -41,6 +42,8 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
                 key.append(1 if value == 1 else value % 16 == 0)
             if not -(1 << 31) <= value < 1 << 31:
                 key.append("int64")
+        elif type(value) is float:
+            continue  # always a 32-bit argument
         else:
             key.append(value.dtype)
             if value.data_ptr() % 16:
@@ -66,8 +69,9 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
 
 
 def interpret(kernel: Any, grid: tuple[int, ...], arguments: Any, constants: Any) -> None:
-    """Run ``kernel`` in Triton's interpreter."""
-    kernel[grid](*arguments, **constants)
+    """Run ``kernel`` in Triton's interpreter, which takes tensors only."""
+    tensors = [v.tensor() if type(v) is Piece else v for v in arguments]
+    kernel[grid](*tensors, **constants)
 
 
 def _hooks() -> Any:

@@ -70,6 +70,11 @@ def choose(backend: str, traits: ScanTraits) -> str:
     return "onepass" if exact_onepass and traits.unit_gates else "events"
 
 
+def chooses_kernels(backend: str, traits: ScanTraits) -> bool:
+    """Whether the kernels on a GPU run such a scan, outside of compilers and transforms."""
+    return choose(backend, traits) == "triton" and _unsupported("triton", traits) is None
+
+
 def scan(inputs: ScanInputs, backend: str = "auto") -> tuple[Tensor, Tensor]:
     """Run the recurrence: outputs [T, B, N, D] and the last state [B, N, C, D]."""
     traits = inputs.traits

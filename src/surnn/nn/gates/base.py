@@ -25,17 +25,11 @@ from typing import Any, NamedTuple, Self, get_args
 import torch
 from torch import Tensor, nn
 
+from ..constants import constant_zeros
 from ..last_pass import LastPass
 from ..options import check_known, inherit_options
 from ..resets import restart_clock
-from ..runtime import (
-    can_branch_on,
-    fake_mode,
-    is_transformed,
-    make_fake,
-    no_fake_mode,
-    runs_kernels,
-)
+from ..runtime import can_branch_on, fake_mode, is_transformed, make_fake, no_fake_mode
 from ..surrogate import Mode, Surrogate
 from .options import Granularity, gate_width
 from .resets import look_up
@@ -193,7 +187,9 @@ class Gate(nn.Module, ABC):
     def init_memory(self, batch: int) -> Tensor:
         """Streaming memory before the first time step: [B, M]. Most gates need none (M = 0)."""
         parameter = next(self.parameters(), None)
-        return torch.zeros(batch, 0, device=None if parameter is None else parameter.device)
+        if parameter is None:
+            return torch.zeros(batch, 0)
+        return constant_zeros((batch, 0), torch.get_default_dtype(), parameter)
 
     def needs_state(self) -> bool:
         """Whether a sequence in pieces needs more than the hidden state: a clock or a memory."""
@@ -267,6 +263,8 @@ class Gate(nn.Module, ABC):
             memory = self.init_memory(1 if x is None else x.shape[1])
         if reset is not None and not self.sees_input:
             return look_up(self, t, memory, reset), memory
+        if reset is None and (g := self._fused_gate(t, x)) is not None:
+            return Schedule(g, None), memory
         return self._schedule(t, x, memory, lengths, reset)
 
     def _schedule(
@@ -280,7 +278,7 @@ class Gate(nn.Module, ABC):
         has_nan = None
         if self.sees_input and x is not None and not self.reads_nan(x):
             has_nan = x.isnan().any(-1, keepdim=True)
-            if x.is_cpu and not runs_kernels(x) and can_branch_on(x) and not has_nan.any():
+            if x.is_cpu and can_branch_on(x) and not has_nan.any():
                 has_nan = None
             else:
                 x = x.nan_to_num(nan=0.0)
@@ -317,6 +315,10 @@ class Gate(nn.Module, ABC):
             g = torch.where(forced, 1.0, g)
             relevant = ~forced.expand(a.shape) if relevant is None else relevant & ~forced
         return Schedule(g, relevant), after
+
+    def _fused_gate(self, t: Tensor, x: Tensor | None) -> Tensor | None:
+        """The gate's values by one GPU kernel; None if there is none. Such gates have no memory."""
+        return None
 
     def _threshold(self, a: Tensor) -> Tensor:
         if self.mode == "soft":

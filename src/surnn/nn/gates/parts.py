@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..resets import is_visible, steps_since_reset
 from ..runtime import has_float64, is_captured, is_traced, runs_kernels
+from ..surrogate import Surrogate
 from .base import Gate
 from .fixed_point import wave_sums
 
@@ -119,6 +120,29 @@ class GateParts(Gate):
         size = (self.modes if self.ssm else 0) + self.conv * self._input_size
         return self.bias.new_zeros(batch, size) if size else super().init_memory(batch)
 
+    def _fused_gate(self, t, x):
+        marginal = self.margin and self.training and not self.frozen
+        plain = self.binary and not (self._forced_open or marginal or self.surrogate.compact)
+        if not plain or type(self).preactivation is not GateParts.preactivation:
+            return None
+        sampled = self.mode == "sampled" and self.training
+        if self.sees_input:
+            return self._fused_input_gate(x, sampled)
+        if sampled or not self.rhythm or not runs_kernels(t) or not self._has_kernel_sinusoids():
+            return None
+        return self._kernel_sinusoids(t, self.surrogate)
+
+    def _fused_input_gate(self, x: Tensor, sampled: bool) -> Tensor | None:
+        fits = self.reads_nan(x) and not self.rhythm and not self.frozen
+        known = not sampled or (self.surrogate.kind == "sigmoid" and type(self.noise) is not Tensor)
+        if not fits or not known:
+            return None
+        from .triton_projection import FusedProjection  # noqa: PLC0415 (triton is optional)
+
+        weight = self.get_parameter(self._input_weight)
+        noise, trains = float(self.noise) if sampled else None, torch.is_grad_enabled()
+        return FusedProjection.apply(x, weight, self.bias, self.surrogate, noise, trains)  # type: ignore[return-value]
+
     # ------------------------------------------------------------ parts that see the input
 
     def reads_nan(self, x):
@@ -191,14 +215,24 @@ class GateParts(Gate):
             grid = Grid(self.min_period, self.max_period, self.frequencies)
             if is_supported(t, grid):
                 return CpuSinusoids.apply(t, grid, self.amplitude, self.phase, self.bias)  # type: ignore[return-value]
-        if not fused or self.train_frequencies or not self._has_plain_sinusoids():
+        if not fused or not self._has_kernel_sinusoids():
             return wave_in_chunks(self, self.wave, t) + self.bias.double()
+        return self._kernel_sinusoids(t, None)
+
+    def _has_kernel_sinusoids(self) -> bool:
+        return not self.train_frequencies and self._has_plain_sinusoids()
+
+    def _kernel_sinusoids(self, t: Tensor, surrogate: Surrogate | None) -> Tensor:
+        """The rhythm and the bias in one kernel; with a surrogate, the gate."""
         from .triton_sinusoids import FusedSinusoids  # noqa: PLC0415 (triton is optional)
 
         # A tensor made while a CUDA graph is captured belongs to that graph: it is not cached.
         make = frequency_grid if is_captured(t) else _cached_grid
         omega = make(self.min_period, self.max_period, self.frequencies, t.device)
-        return FusedSinusoids.apply(t, omega, self.amplitude, self.phase, self.bias)
+        trains = torch.is_grad_enabled() and not self.frozen
+        parameters = self.amplitude, self.phase, self.bias
+        values = FusedSinusoids.apply(t, omega, *parameters, surrogate, trains)
+        return values if trains else values.detach()  # type: ignore[union-attr,return-value]
 
     def _rhythm_without_float64(self, t: Tensor) -> Tensor:
         if not self._has_plain_sinusoids():

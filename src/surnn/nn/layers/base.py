@@ -15,27 +15,25 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from surnn.scan import Backend, ScanInputs, ScanTraits, check_backend, choose, scan
+from surnn.scan import Backend, ScanTraits, check_backend, choose, scan
 from surnn.scan.contract import step_mask
 
 from ..cells import get_cell
-from ..gates import Gate, Schedule, SeesInput, one_per_layer
+from ..constants import count_steps, is_start
+from ..gates import Gate, SeesInput, one_per_layer
 from ..grouped_linear import GroupedLinear
 from ..options import check_known
 from ..state import SuState
 from . import checks
-from .gate_statistics import GateStatistics
+from .gate_statistics import GateStatistics, PendingRate, rate_of
 from .interop import TorchInterop
 from .resets import check_reset, clock_after, reverse_resets
+from .scan_pass import run_scan
 from .sequence import (
     autocast_dtype,
-    count_steps,
     finer_than_heads,
     is_learned,
-    mean_rate,
-    merge_heads,
     reverse,
-    spread_gates,
 )
 from .streaming import Hidden, Streaming
 from .weights import suffix_of
@@ -135,7 +133,7 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
                     self.up.append(GroupedLinear(features, reads, groups, **factory))
                     self.down.append(GroupedLinear(reads, hidden_size, groups, **factory))
                 self._create_parameters(suffix_of(layer, direction), reads, factory)
-        self._rates: tuple[Tensor, ...] = ()
+        self._last_rates: tuple[Tensor | PendingRate, ...] = ()
         self._reset_weights()
 
     def reset_parameters(self) -> None:
@@ -216,7 +214,7 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
         backend: str,
         calibrate: bool = False,
         reset: Tensor | None = None,
-    ) -> tuple[Tensor, SuState, tuple[Tensor, ...]]:
+    ) -> tuple[Tensor, SuState, tuple[Tensor | PendingRate, ...]]:
         """All layers and directions over x [T, B, I]."""
         # Autocast must not reach gates, which compare with a threshold, nor the recurrence, which
         # accumulates. It is meant for the input projection, whose input is cast explicitly.
@@ -239,9 +237,11 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
         backend: str,
         calibrate: bool,
         half: torch.dtype | None = None,
-    ) -> tuple[Tensor, SuState, tuple[Tensor, ...]]:
+    ) -> tuple[Tensor, SuState, tuple[Tensor | PendingRate, ...]]:
         clock = state.t.long()  # a smaller integer would overflow
-        t = clock.reshape(1, -1) + count_steps(x.shape[0], x)
+        t = count_steps(x.shape[0], x)
+        if not is_start(clock, x):
+            t = clock.reshape(1, -1) + t
         starts = [reset, None if reset is None else reverse_resets(reset, lengths)]
         raw = x
         cells, memories, rates = [], [], []
@@ -256,59 +256,22 @@ class SelectiveLayer(Streaming, GateStatistics, TorchInterop):
                     gate.calibrate(t, seen, lengths)
                 schedule, memory = gate(t, seen, state.gates[index], lengths, starts[direction])
                 projected = flip(x if half is None else x.to(half))
-                inputs = self._scan_inputs(
-                    index, projected, schedule, state.cell[index], lengths, starts[direction]
-                )
-                y, last = self._scan(inputs, backend)
-                y = merge_heads(y)
+                y, last = run_scan(
+                    self, index, projected, schedule, state.cell[index], backend,
+                    lengths=lengths, reset=starts[direction],
+                )  # fmt: skip
                 if self.expand > 1:
                     y = self.down[index](y)
                 outputs.append(flip(y))
-                cells.append(last.permute(2, 0, 1, 3).flatten(2))
+                cells.append(last)
                 memories.append(memory)
-                rates.append(mean_rate(schedule.g, lengths))
+                rates.append(rate_of(schedule.g, lengths))
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
             if layer + 1 < self.num_layers:
                 x = functional.dropout(x, self.dropout, self.training)
         clock = clock_after(clock, t, reset, lengths)
         cell = cells[0].unsqueeze(0) if len(cells) == 1 else torch.stack(cells)
         return x, SuState(cell, clock, tuple(memories)), tuple(rates)
-
-    def _scan_inputs(
-        self,
-        index: int,
-        x: Tensor,
-        schedule: Schedule,
-        cell_state: Tensor,
-        lengths: Tensor | None,
-        reset: Tensor | None,
-    ) -> ScanInputs:
-        gate: Gate = self.gates[index]  # type: ignore[assignment]
-        suffix = suffix_of(*divmod(index, self.num_directions))
-        if self.expand > 1:
-            x = self.up[index](x)
-        weight, bias, recurrent, unit = self._weights(suffix)
-        values, relevant = spread_gates(schedule, self.heads, self.head_size)
-        state = cell_state.unflatten(-1, (self.heads, self.head_size)).permute(1, 2, 0, 3)
-        return ScanInputs(
-            cell=self.cell,
-            x=x,
-            weight=weight,
-            bias=bias,
-            recurrent=recurrent,
-            unit=unit,
-            gate=values.to(state.dtype),
-            state=state,
-            decay=self._decay(suffix),
-            lengths=lengths,
-            reset=reset,
-            relevant=relevant,
-            binary=gate.binary,
-            learned_gate=is_learned(gate),
-            skip_drive=self.skip_drive,
-            max_rate=self.max_rate,
-            recompute=self.recompute,
-        )
 
     # ------------------------------------------------------------ backend, calibration
 

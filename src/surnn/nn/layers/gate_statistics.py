@@ -6,10 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from ..last_pass import LastPass
-from ..runtime import is_transformed
+from ..runtime import can_branch_on, is_transformed
 from . import checks
+from .sequence import mean_rate
 
 Rates = LastPass  # the name in pickles of earlier versions
+# Gates that are kept until their rate is read.
+_MOST_PENDING = 1 << 20
 _NO_FORWARD = "{name} needs a forward pass, and there was none yet; run the layer first"
 
 
@@ -17,8 +20,19 @@ class GateStatistics(nn.Module):
     """Statistics of a layer's gates after a forward pass."""
 
     gates: nn.ModuleList
-    _rates: tuple[Tensor, ...]
-    """The update rate of each layer and direction in the last forward pass."""
+    _last_rates: "tuple[Tensor | PendingRate, ...]" = ()
+
+    @property
+    def _rates(self) -> tuple[Tensor, ...]:
+        """The update rate of each layer and direction in the last forward pass."""
+        if not any(isinstance(rate, PendingRate) for rate in self._last_rates):
+            return self._last_rates  # type: ignore[return-value]
+        if torch.is_inference_mode_enabled():
+            return _values(self._last_rates)
+        with torch.enable_grad():  # rates have the gradient of their pass, wherever they are read
+            rates = LastPass(_values(self._last_rates))
+        self._last_rates = rates
+        return rates
 
     @property
     def update_rate(self) -> Tensor:
@@ -63,16 +77,35 @@ class GateStatistics(nn.Module):
             raise AttributeError(_NO_FORWARD.format(name=name))
         return super().__getattr__(name)
 
-    def _remember_rates(self, rates: tuple[Tensor, ...]) -> None:
+    def _remember_rates(self, rates: "tuple[Tensor | PendingRate, ...]") -> None:
         """Keep the rates of this pass, unless a graph is recorded that has no place for them."""
         if not checks.is_recorded(rates[0]) or is_transformed():
-            self._rates = rates if torch.compiler.is_compiling() else LastPass(rates)
+            self._last_rates = rates if torch.compiler.is_compiling() else LastPass(rates)
 
     def __getstate__(self) -> dict[str, Any]:
         # deepcopy and pickle do not support tensors with a graph. Pruning leaves such weights,
         # which its hook computes again before the next pass.
         state = super().__getstate__().items()
         return {name: v.detach() if _has_graph(v) else v for name, v in state}
+
+
+class PendingRate:
+    """The update rate of a pass that nobody has read yet: it is computed when it is."""
+
+    def __init__(self, g: Tensor) -> None:
+        self.g = g
+
+
+def rate_of(g: Tensor, lengths: Tensor | None) -> Tensor | PendingRate:
+    """The share of open gates, later if that keeps little memory and cannot change."""
+    small = g.numel() <= _MOST_PENDING
+    if lengths is None and small and can_branch_on(g) and not torch.jit.is_tracing():
+        return PendingRate(g)
+    return mean_rate(g, lengths)
+
+
+def _values(rates: "tuple[Tensor | PendingRate, ...]") -> tuple[Tensor, ...]:
+    return tuple(mean_rate(r.g, None) if isinstance(r, PendingRate) else r for r in rates)
 
 
 def _has_graph(value: Any) -> bool:

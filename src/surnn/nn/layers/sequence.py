@@ -1,14 +1,11 @@
 """The time axis: directions, lengths, and gates spread over units."""
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 
 from surnn.scan.contract import step_mask
 
 from ..gates import Gate, Schedule
-from ..runtime import can_branch_on
 
 
 def spread_gates(schedule: Schedule, heads: int, head_size: int) -> tuple[Tensor, Tensor | None]:
@@ -67,20 +64,6 @@ def reverse(x: Tensor, lengths: Tensor | None) -> Tensor:
     t = torch.arange(x.shape[0], device=x.device)[:, None]
     place = torch.where(t < lengths, lengths - 1 - t, t)
     return x.gather(0, place.unsqueeze(-1).expand_as(x))
-
-
-def count_steps(steps: int, x: Tensor) -> Tensor:
-    """1, 2, ..., ``steps`` as [steps, 1] on x's device."""
-    cached = (x.is_cuda or x.is_cpu) and can_branch_on(x) and not torch.jit.is_tracing()
-    if not cached:
-        return torch.arange(1, steps + 1, device=x.device)[:, None]
-    return _cached_count(steps, x.device)
-
-
-@lru_cache(maxsize=8)
-def _cached_count(steps: int, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # later callers may train with the cached tensor
-        return torch.arange(1, steps + 1, device=device)[:, None]
 
 
 def autocast_dtype(x: Tensor) -> torch.dtype | None:

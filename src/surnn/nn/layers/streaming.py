@@ -10,6 +10,7 @@ from surnn.errors import ClockError
 from surnn.scan import Backend
 
 from ..clocked import Clock, ClockedTensor, clock_of, with_clock
+from ..constants import zero_clock
 from ..state import CLOCK_DIGITS, SuState
 from . import checks
 from .fast_step import fast_step
@@ -87,11 +88,12 @@ class Streaming(RecurrentWeights):
         layers = self.num_layers * self.num_directions
         return [layers, len(self.cell.components), batch, self.state_size]
 
-    def _zero_state(self, batch: int) -> SuState:
+    def _zero_state(self, batch: int, clock: Tensor | None = None) -> SuState:
         some: Tensor = self.weight_ih_l0  # type: ignore[assignment]
+        new = {"dtype": torch.int64, "device": some.device}
         return SuState(
             some.new_zeros(self._state_shape(batch)),
-            torch.zeros((), dtype=torch.int64, device=some.device),
+            torch.zeros((), **new) if clock is None else clock,
             tuple(gate.init_memory(batch) for gate in self.gates),  # type: ignore[operator]
         )
 
@@ -108,7 +110,7 @@ class Streaming(RecurrentWeights):
             self._check_streamable()
             self._check_state(hx, batch)
             return hx
-        state = self._zero_state(batch)
+        state = self._zero_state(batch, zero_clock(self.weight_ih_l0))  # type: ignore[arg-type]
         if hx is None:
             return state
         if self._is_packed(hx, batch):

@@ -14,9 +14,10 @@ Contract:
   follows ``torch.set_float32_matmul_precision`` ("highest": IEEE, otherwise TF32). The state is
   float32 on chip and is stored in its own dtype.
 * Memory: the states at events, and the drives there unless ``recompute``.
-* Sizes follow the number of events, for which the host waits once a call. It does not wait with
-  ``max_rate``, during CUDA graph capture, or under ``torch.compile``; there, the capacity is
-  ``max_rate`` (or all) of the steps. An event is a step at which any unit of a head is open, or a
+* Sizes follow the number of events, for which the host waits once a call. It does not wait where
+  memory for all steps is small (``UNCOUNTED_BYTES`` in ``passes``), with ``max_rate``, during CUDA
+  graph capture, or under ``torch.compile``; there, the capacity is ``max_rate`` (or all) of the
+  steps. An event is a step at which any unit of a head is open, or a
   reset. More events than the capacity give NaN outputs.
 """
 
@@ -27,7 +28,8 @@ from surnn.nn.runtime import is_captured, is_traced
 
 from ..contract import ScanInputs, ScanTraits
 from .cells import kernel_cell
-from .op import eager_scan, triton_forward
+from .op import eager_scan, scan_of_contract
+from .operands import KernelOperands as KernelOperands
 from .sizes import fits_on_chip, multiprocessors, part_of_head
 
 
@@ -52,12 +54,11 @@ def unsupported(traits: ScanTraits) -> str | None:
 
 def scan(inputs: ScanInputs) -> tuple[Tensor, Tensor]:
     """Outputs [T, B, N, D] and the last state [B, N, C, D]."""
-    steps, batch = inputs.x.shape[:2]
-    gate_batch, heads = inputs.gate.shape[1:3]
-    if (steps + 2) * batch * heads >= 2**31 - 2**16:  # tiles may reach a little past the end
+    heads = inputs.gate.shape[2]
+    if is_too_large(inputs.x, heads):
         raise ValueError(
-            f"T * B * heads = {steps * batch * heads} is more than the kernels can index, 2^31; "
-            "split the batch"
+            f"T * B * heads = {inputs.x.shape[:2].numel() * heads} is more than the kernels can "
+            "index, 2^31; split the batch"
         )
     known = kernel_cell(inputs.cell)
     if known is not None and known.spiking != (inputs.decay is not None):
@@ -66,13 +67,31 @@ def scan(inputs: ScanInputs) -> tuple[Tensor, Tensor]:
             f"{'without' if inputs.decay is None else 'with'} decay"
         )
     traced = is_traced(inputs.x)
-    capacity = 0
-    if inputs.max_rate is not None or traced or is_captured(inputs.x):
-        rate = 1.0 if inputs.max_rate is None else inputs.max_rate
-        capacity = gate_batch * heads * (min(steps, int(rate * steps) + 1) + 2)
-    arguments = *inputs.flat(), inputs.state, _precision(), inputs.recompute, capacity
-    y, last, *_ = (triton_forward if traced else eager_scan)(*arguments)
-    return y, last
+    capacity = _capacity(inputs.gate, heads, inputs.max_rate, traced or is_captured(inputs.x))
+    return scan_of_contract(inputs, _precision(), capacity, traced)
+
+
+def scan_of_layer(
+    operands: KernelOperands, state: Tensor, max_rate: float | None, recompute: bool
+) -> tuple[Tensor, Tensor]:
+    """Outputs [T, B, H] and the last state [C, B, H]; outside of compilers."""
+    capacity = _capacity(operands.gate, operands.heads, max_rate, is_captured(operands.x))
+    return eager_scan(operands, state, _precision(), recompute, capacity)
+
+
+def is_too_large(x: Tensor, heads: int) -> bool:
+    """Whether x [T, B, I] has more places than the kernels can index."""
+    steps, batch = x.shape[:2]
+    return (steps + 2) * batch * heads >= 2**31 - 2**16  # tiles may reach a little past the end
+
+
+def _capacity(gate: Tensor, heads: int, max_rate: float | None, fixed: bool) -> int:
+    """The number of list positions to allocate; 0 if it may depend on the events."""
+    if max_rate is None and not fixed:
+        return 0
+    steps, lists = gate.shape[:2]
+    rate = 1.0 if max_rate is None else max_rate
+    return lists * heads * (min(steps, int(rate * steps) + 1) + 2)
 
 
 @torch.compiler.assume_constant_result

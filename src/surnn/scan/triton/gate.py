@@ -71,6 +71,7 @@ def gate_kernel(
     DRIVE,  # [steps of this launch, B, S, N, D]: x's products, if computed already
     W,  # [S, N, D, I]
     BIAS,  # [S, N, D]
+    MORE,  # [S, N, D]: a second bias of the first ADDED drives
     UNIT,
     DECAY,
     TIME,
@@ -101,6 +102,7 @@ def gate_kernel(
     U: tl.constexpr,
     K: tl.constexpr,
     G: tl.constexpr,
+    ADDED: tl.constexpr,
     D: tl.constexpr,
     BD: tl.constexpr,
     BT: tl.constexpr,
@@ -127,7 +129,7 @@ def gate_kernel(
     row, position, stride, _ = list_rows(FIRST, n, rb, B, SHARED)
     exists = units(rb < B, rd, D, BD)
     unit = load_units(UNIT, n, N, rd, P, D)
-    bias = load_bias(BIAS, n, N, rd, S, D)
+    bias = load_bias(BIAS, MORE, n, N, rd, S, D, ADDED)
     if DECAYS:
         decay = load_decay(DECAY, n, rd, C, D)
         end = end_of(LENGTHS, rb, T, B, HAS_LENGTHS)

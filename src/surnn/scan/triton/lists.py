@@ -1,5 +1,6 @@
 """Event lists on the device, in the layout of :mod:`surnn.scan.triton.tiles`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from surnn.nn.kernel_launch import launch
+from surnn.nn.pieces import Piece, Spec, allocate
 from surnn.nn.runtime import cdiv, next_power_of_2
 
 from ..contract import open_heads
@@ -17,17 +19,66 @@ MOST_HEADS, MOST_STEPS = 64, 4096
 
 
 @dataclass(frozen=True)
+class ListShape:
+    """The shapes of a scan's event lists, and of their memory."""
+
+    steps: int
+    lists: int
+    """b: 1 if the batch shares its lists."""
+    heads: int
+    at_once: bool = False
+    """Whether one program makes them, with memory for all steps."""
+
+    @property
+    def columns(self) -> int:
+        return self.lists * self.heads
+
+    @property
+    def most_positions(self) -> int:
+        """Positions where every step is an event."""
+        return self.columns * (self.steps + 2)
+
+    @property
+    def counts(self) -> list[Spec]:
+        """``first``, ``index``, the events of each list, and ``time`` if made at once."""
+        per_step = (self.steps, self.lists, self.heads)
+        specs = [((self.columns + 1,), torch.int64), (per_step, torch.int32)]
+        specs.append((per_step[1:], torch.int32))
+        if self.at_once:
+            specs.append(((self.most_positions,), torch.int32))
+        return specs
+
+    def positions(self, capacity: int) -> list[Spec]:
+        """``time`` (unless made at once) and ``sequence``."""
+        sequence = 0 if self.lists == 1 else capacity
+        specs: list[Spec] = [((sequence,), torch.int32)]
+        return specs if self.at_once else [((capacity,), torch.int32), *specs]
+
+
+@dataclass(frozen=True)
 class DeviceEventList:
     """The events of every head: the kernels' form of :class:`surnn.scan.contract.EventList`."""
 
-    index: Tensor
+    index: Piece
     """[T, b, N] int32: events up to and including a step."""
-    time: Tensor
+    time: Piece
     """[positions] int32: the step of each event; -1 before a list's first, T after its last."""
-    sequence: Tensor
+    sequence: Piece
     """[positions] int32: the sequence of each position; [0] where lists are shared."""
-    first: Tensor
+    first: Piece
     """[N * b + 1] int64: the first position of each list, and the total."""
+
+    @classmethod
+    def of_pieces(
+        cls, shape: ListShape, capacity: int, counts: Sequence[Piece], positions: Sequence[Piece]
+    ) -> "DeviceEventList":
+        """The lists in the memory of ``shape.counts`` and ``shape.positions(capacity)``."""
+        first, index, _, *time = counts
+        if time:
+            time = [Piece(time[0].buffer, time[0].offset, (capacity,), torch.int32)]
+        else:
+            time = positions[:1]
+        return cls(index, time[0], positions[-1], first)
 
     @property
     def shared(self) -> bool:
@@ -132,59 +183,80 @@ def shared_lists_kernel(
         count += tl.sum(opened, 0)
 
 
-def _shared_lists(is_open: Tensor) -> DeviceEventList:
-    """The lists of gates [T, 1, N] by one launch, for sequences that are not long."""
-    steps, _, heads = is_open.shape
-    device, wide = is_open.device, next_power_of_2(heads)
-    index = torch.empty((steps, 1, heads), dtype=torch.int32, device=device)
-    first = torch.empty(heads + 1, dtype=torch.int64, device=device)
-    time = torch.empty(heads * (steps + 2), dtype=torch.int32, device=device)
-    launch(
-        shared_lists_kernel, (1,), is_open, index, first, time, steps, heads, BC=wide,
-        TC=4096 // wide,
-    )  # fmt: skip
-    return DeviceEventList(index, time[: int(first[-1])], first.new_empty(0), first)
+def count_events(
+    gate: Tensor, reset: Tensor | None, shape: ListShape
+) -> tuple[Tensor, list[Piece]]:
+    """The memory of ``shape.counts``, filled.
 
-
-def make_lists(
-    gate: Tensor, capacity: int | None, reset: Tensor | None = None
-) -> tuple[DeviceEventList, Tensor | None]:
-    """The lists of a gate [T, b, N, m], and of resets [T, b].
-
-    ``capacity`` is the number of positions to allocate, so that no size depends on data; None
-    allocates as many as needed, for which the host has to wait. The second
-    result is None if the events always fit. Otherwise it says whether they do; if not, the lists
-    are empty.
+    Args:
+        gate: contiguous, with the entries of [T, b, N, m].
+        reset: [T, b] bytes, or None.
+        shape: that of the lists.
     """
-    steps, lists, heads, units = gate.shape
-    device, columns = gate.device, lists * heads
-    if units == 1 and reset is None:
-        is_open = gate.contiguous()
-    else:
-        is_open = open_heads(gate, reset).view(torch.uint8)
-    if lists == 1 and heads <= MOST_HEADS and capacity is None and steps <= MOST_STEPS:
-        return _shared_lists(is_open.view(steps, 1, heads)), None
-    index = torch.empty((steps, lists, heads), dtype=torch.int32, device=device)
-    count = torch.empty((lists, heads), dtype=torch.int32, device=device)
-    first = torch.empty(columns + 1, dtype=torch.int64, device=device)
-    wide = min(next_power_of_2(columns), 32)
+    is_open = gate
+    units = gate.numel() // (shape.steps * shape.columns)
+    if units > 1 or reset is not None:
+        by_head = gate.view(shape.steps, shape.lists, shape.heads, units)
+        is_open = open_heads(by_head, None if reset is None else reset != 0).view(torch.uint8)
+    buffer, pieces = allocate(gate.device, shape.counts)
+    first, index, count, *time = pieces
+    if shape.at_once:
+        wide = next_power_of_2(shape.heads)
+        launch(
+            shared_lists_kernel, (1,), is_open, index, first, *time, shape.steps, shape.heads,
+            BC=wide, TC=4096 // wide,
+        )  # fmt: skip
+        return buffer, pieces
+    wide = min(next_power_of_2(shape.columns), 32)
     launch(
-        index_kernel, (cdiv(columns, wide),), is_open, index, count, steps, columns, BC=wide,
-        TC=4096 // wide,
+        index_kernel, (cdiv(shape.columns, wide),), is_open, index, count, shape.steps,
+        shape.columns, BC=wide, TC=4096 // wide,
     )  # fmt: skip
-    launch(first_kernel, (1,), count, first, lists, heads, BLOCK=1024)
-    fits = None
-    if capacity is None:
-        capacity = int(first[-1])
-    elif capacity < columns * (steps + 2):
-        fits = first[-1] <= capacity
-        index = torch.where(fits, index, 0)
-        first = torch.where(fits, first, 2 * torch.arange(columns + 1, device=device))
-    time = torch.empty(capacity, dtype=torch.int32, device=device)
-    shared = lists == 1
-    sequence = torch.empty(0 if shared else capacity, dtype=torch.int32, device=device)
+    launch(first_kernel, (1,), count, first, shape.lists, shape.heads, BLOCK=1024)
+    return buffer, pieces
+
+
+def write_positions(lists: DeviceEventList, shape: ListShape) -> None:
+    """Write the steps of all events, unless :func:`count_events` has done so."""
+    if shape.at_once:
+        return
+    wide = min(next_power_of_2(shape.columns), 32)
     launch(
-        time_kernel, (cdiv(steps, 1024 // wide) * cdiv(columns, wide),), index, first, time,
-        sequence, steps, lists, heads, SHARED=shared, BC=wide, TC=1024 // wide,
+        time_kernel, (cdiv(shape.steps, 1024 // wide) * cdiv(shape.columns, wide),), lists.index,
+        lists.first, lists.time, lists.sequence, shape.steps, shape.lists, shape.heads,
+        SHARED=lists.shared, BC=wide, TC=1024 // wide,
     )  # fmt: skip
-    return DeviceEventList(index, time, sequence, first), fits
+
+
+def empty_unless_they_fit(lists: DeviceEventList) -> Tensor:
+    """Whether there are positions for all events; if not, the lists become empty."""
+    index, first = lists.index.tensor(), lists.first.tensor()
+    fits = first[-1] <= lists.time.shape[0]
+    index.masked_fill_(~fits, 0)
+    empty = 2 * torch.arange(len(first), device=first.device)
+    first.copy_(torch.where(fits, first, empty))
+    return fits
+
+
+@dataclass(frozen=True)
+class ScanMemory:
+    """The shapes of what a forward pass stores."""
+
+    lists: ListShape
+    capacity: int
+    """Positions of the lists."""
+    rows: int
+    drives: tuple[int, int]
+    """S, D; S is 0 if drives are not stored."""
+    states: tuple[int, int]
+    """C, D"""
+    dtype: torch.dtype
+    """Of drives."""
+    state_dtype: torch.dtype
+
+    @property
+    def events(self) -> list[Spec]:
+        """States and drives at events, then the positions of the lists."""
+        states = (self.rows, *self.states), self.state_dtype
+        drives = (self.rows, *self.drives), self.dtype
+        return [states, drives, *self.lists.positions(self.capacity)]

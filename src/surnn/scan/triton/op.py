@@ -1,136 +1,128 @@
 """The kernels as ``torch.library`` operators, with fakes and gradients."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from surnn.nn.runtime import on_its_device
+from surnn.nn.constants import constant_zeros
+from surnn.nn.pieces import words
 
-from ..contract import ScanOperands
+from ..contract import ScanInputs, ScanOperands
 from ..double_backward import differentiate_once
 from ..operators import (
     COUNT,
     GATE,
-    UNIT,
     argument_gradients,
     define_operator,
-    from_flat,
     save_operands,
     saved_operands,
 )
-from . import launch
-from .lists import DeviceEventList, make_lists
-from .sizes import ScanLaunch, by_drive_like
+from .operands import DIFFERENTIABLE, TENSORS, KernelOperands
+from .passes import backward_pass, forward_pass, list_shape, memory_of
 
-# ---------------------------------------------------------------------------- forward
+# ---------------------------------------------------------------------------- layouts
 
 
-@on_its_device
-def forward_pass(
+def _state_of_layer(state: Tensor) -> Tensor:
+    """[B, N, C, D] to [C, B, H]."""
+    return state.permute(2, 0, 1, 3).flatten(2).contiguous()
+
+
+def _state_of_contract(state: Tensor, heads: int) -> Tensor:
+    """[C, B, H] to [B, N, C, D]."""
+    return state.unflatten(2, (heads, -1)).permute(1, 2, 0, 3)
+
+
+def _by_head(grad: Tensor, like: Tensor) -> Tensor:
+    """[S * H, ...] to [N, S, D, ...], the shape of ``like``."""
+    return grad.view(like.transpose(0, 1).shape).transpose(0, 1)
+
+
+# ---------------------------------------------------------------------------- operators
+
+
+def _forward(
     operands: ScanOperands, state: Tensor, precision: str, recompute: bool, capacity: int
 ) -> tuple[Tensor, ...]:
-    """Outputs and last state; saved, states and drives at events and the event lists.
-
-    ``capacity`` is the number of list positions to allocate; 0 allocates as many as needed.
-    """
-    lists, fits = make_lists(operands.gate, capacity or None, operands.reset)
-    if fits is not None:
-        state = torch.where(fits, state, torch.nan)
-    scan = ScanLaunch.prepare(operands, lists, precision)
-    drives = launch.project(scan)
-    states, last = launch.forward_over_events(scan, drives, state.contiguous())
-    y = launch.outputs(scan, states)
-    if fits is not None and operands.decay is not None:
-        y = torch.where(fits, y, torch.nan)  # without events, spikes would be 0 and look right
-    if recompute:
-        drives = drives.new_empty(0)
-    return y, last, states, drives, lists.index, lists.time, lists.sequence, lists.first
+    """Outputs and last state; saved, the memory of event lists, and of states and drives."""
+    inner = KernelOperands.from_contract(operands).readable()
+    y, last, *saved, _ = forward_pass(inner, _state_of_layer(state), precision, recompute, capacity)
+    return y.unflatten(2, (inner.heads, -1)), _state_of_contract(last, inner.heads), *saved
 
 
 def _fake_forward(
     operands: ScanOperands, state: Tensor, _precision: str, recompute: bool, capacity: int
 ) -> tuple[Tensor, ...]:
-    x, gate = operands.x, operands.gate
-    heads, drives, width, _ = operands.weight.shape
-    shared = gate.shape[1] == 1
-    rows = capacity * (x.shape[1] if shared else 1)
+    x = operands.x
+    heads, _, width, _ = operands.weight.shape
+    inner = KernelOperands.from_contract(operands)
+    shape = list_shape(inner, capacity)
+    memory = memory_of(inner, state, recompute, shape, capacity)
+    last = torch.empty_like(_state_of_layer(state))
     return (
         x.new_empty(*x.shape[:2], heads, width),
-        torch.empty_like(state, memory_format=torch.contiguous_format),
-        state.new_empty(rows, *state.shape[2:]),
-        x.new_empty(0) if recompute else x.new_empty(rows, drives, width),
-        gate.new_empty(gate.shape[:3], dtype=torch.int32),
-        gate.new_empty(capacity, dtype=torch.int32),
-        gate.new_empty(0 if shared else capacity, dtype=torch.int32),
-        gate.new_empty(heads * gate.shape[1] + 1, dtype=torch.int64),
+        _state_of_contract(last, heads),
+        x.new_empty(words(shape.counts), dtype=torch.int64),
+        x.new_empty(words(memory.events), dtype=torch.int64),
     )
 
 
 triton_forward = define_operator(
     "triton",
-    forward_pass,
+    _forward,
     _fake_forward,
     "Tensor state, str precision, bool recompute, SymInt capacity",
-    results=8,
+    results=4,
 )
 
-# ---------------------------------------------------------------------------- backward
 
-
-@on_its_device
-def backward_pass(
+def _backward(
     operands: ScanOperands, grad_y: Tensor, grad_last: Tensor, *arguments: Any
 ) -> tuple[Tensor, ...]:
     """Gradients by x, weight, bias, recurrent, unit, gate, decay and state; empty if not needed.
 
-    The other ``arguments`` are what the forward pass saved (states, drives, event lists), the
-    precision, and whether gradients by x and by the gate are needed.
+    The other ``arguments`` are what the forward pass saved, the precision, whether drives are
+    computed again, the capacity, and whether gradients by x and by the gate are needed.
     """
-    states, drives, *lists, precision, x_needs_grad, gate_needs_grad = arguments
-    scan = ScanLaunch.prepare(operands, DeviceEventList(*lists), precision)
-    grad_y = grad_y.contiguous()
-    if not drives.numel():
-        drives = launch.project(scan)
-    work, products = launch.linearize(scan, drives, states, gate_needs_grad)
-    inflow, tail, later = launch.segment_sums(scan, grad_y, states.shape[1], gate_needs_grad)
-    grad_state, grad_unit, grad_decay = launch.backward_over_events(
-        scan, work, states, inflow, grad_last.contiguous()
+    counts, events, precision, recompute, capacity, *needs = arguments
+    inner = KernelOperands.from_contract(operands).readable()
+    state = _state_of_layer(grad_last)
+    shape = list_shape(inner, capacity)
+    memory = memory_of(inner, state, recompute, shape, capacity)
+    grad_y = grad_y.contiguous().flatten(2)
+    by_x, weight, recurrent, bias, _, unit, gate, decay, by_state = backward_pass(
+        inner, grad_y, state, (counts, events), memory, precision, tuple(needs)
     )
-    x, unit, gate, decay = operands.x, operands.unit, operands.gate, operands.decay
-    grad_gate = gate.new_empty(0)
-    if gate_needs_grad:
-        by_gate = launch.gate_gradient(scan, grad_y, states, products, inflow, tail, later)
-        grad_gate = by_gate.to(gate.dtype)
-    del products, inflow, tail, later  # freed before the next large tensor
-    grad_x = launch.input_gradient(scan, work) if x_needs_grad else x.new_empty(0)
-    grad_weight, grad_bias, grad_recurrent, grad_inner = launch.weight_gradients(scan, work, states)
-    if unit.shape[0] and not scan.kernel_cell.spiking:  # the GRU's b_hn
-        grad_unit = torch.empty_like(unit).copy_(grad_inner[:, -1])
-    # Copies, because the four lie in one buffer, and an operator's results must not.
+    assert weight is not None
+    assert recurrent is not None
+    assert bias is not None
+    assert by_state is not None
     return (
-        grad_x,
-        by_drive_like(operands.weight).copy_(grad_weight),
-        by_drive_like(operands.bias).copy_(grad_bias),
-        by_drive_like(operands.recurrent).copy_(grad_recurrent),
-        grad_unit.to(unit.dtype) if grad_unit.numel() else torch.zeros_like(unit),
-        grad_gate,
-        states.new_empty(0) if decay is None else grad_decay.to(decay.dtype),
-        grad_state,
+        operands.x.new_empty(0) if by_x is None else by_x,
+        _by_head(weight, operands.weight),
+        _by_head(bias, operands.bias),
+        _by_head(recurrent, operands.recurrent),
+        torch.zeros_like(operands.unit) if unit is None else unit,
+        operands.gate.new_empty(0) if gate is None else gate,
+        grad_last.new_empty(0) if decay is None else decay,
+        _state_of_contract(by_state, inner.heads),
     )
 
 
 def _fake_backward(
     operands: ScanOperands, _grad_y: Tensor, grad_last: Tensor, *arguments: Any
 ) -> tuple[Tensor, ...]:
-    states, *_, x_needs_grad, gate_needs_grad = arguments
+    *_, x_needs_grad, gate_needs_grad = arguments
 
     def like(tensor: Tensor | None, needed: bool = True) -> Tensor:
         if tensor is None or not needed:
-            return (states if tensor is None else tensor).new_empty(0)
+            return (grad_last if tensor is None else tensor).new_empty(0)
         return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+    def by_drive_like(tensor: Tensor) -> Tensor:
+        return tensor.new_empty(tensor.transpose(0, 1).shape).transpose(0, 1)
 
     return (
         like(operands.x, x_needs_grad),
@@ -140,74 +132,119 @@ def _fake_backward(
         like(operands.unit),
         like(operands.gate, gate_needs_grad),
         like(operands.decay),
-        like(grad_last),
+        _state_of_contract(torch.empty_like(_state_of_layer(grad_last)), operands.weight.shape[0]),
     )
 
 
 triton_backward = define_operator(
     "triton_backward",
-    backward_pass,
+    _backward,
     _fake_backward,
-    "Tensor grad_y, Tensor grad_last, Tensor states, Tensor drives, Tensor index, Tensor time, "
-    "Tensor sequence, Tensor first, str precision, bool x_needs_grad, bool gate_needs_grad",
+    "Tensor grad_y, Tensor grad_last, Tensor counts, Tensor events, str precision, bool recompute, "
+    "SymInt capacity, bool x_needs_grad, bool gate_needs_grad",
     results=8,
 )
-
-# ---------------------------------------------------------------------------- autograd
 
 
 def _save(ctx, inputs, output) -> None:
     save_operands(ctx, inputs, *output[2:])
-    ctx.precision = inputs[COUNT + 1]
-    ctx.shapes = output[0].shape, output[1].shape
+    ctx.constants = inputs[COUNT + 1 :]
+    ctx.like = output[0].shape, output[1].shape, output[1].dtype
     ctx.set_materialize_grads(False)  # gradients by the saved outputs would be large zeros
 
 
-def _gradients(ctx, run: Callable, grad_y: Tensor | None, grad_last: Tensor | None):
-    """Gradients by the forward pass's arguments; ``run`` takes those of the operator."""
+def _gradients(ctx, grad_y: Tensor | None, grad_last: Tensor | None, *_):
     needs = ctx.needs_input_grad
     operands, saved = saved_operands(ctx)
+    shape_of_y, shape_of_state, state_dtype = ctx.like
     if grad_y is None:
-        grad_y = operands[0].new_zeros(ctx.shapes[0])
+        grad_y = operands[0].new_zeros(shape_of_y)
     if grad_last is None:
-        grad_last = saved[0].new_zeros(ctx.shapes[1])
-    more = (ctx.precision, needs[0], needs[GATE])
-    *grads, by_state = run(*operands, grad_y, grad_last, *saved, *more)
+        grad_last = operands[0].new_zeros(shape_of_state, dtype=state_dtype)
+    more = (*ctx.constants, needs[0], needs[GATE])
+    *grads, by_state = triton_backward(*operands, grad_y, grad_last, *saved, *more)
     return argument_gradients(needs, grads, by_state)
 
 
-triton_forward.register_autograd(
-    lambda ctx, grad_y, grad_last, *_: _gradients(ctx, triton_backward, grad_y, grad_last),
-    setup_context=_save,
-)
+triton_forward.register_autograd(_gradients, setup_context=_save)
 differentiate_once(triton_backward, "triton")
 
-
-_eager_forward, _eager_backward = from_flat(forward_pass), from_flat(backward_pass)
+# ---------------------------------------------------------------------------- eager
 
 
 class EagerScan(torch.autograd.Function):
-    """The scan without operators: their dispatch costs the host more time than all launches."""
+    """The scan without operators: their dispatch costs the host more time than all launches.
+
+    Its arguments are the tensors of :class:`KernelOperands`, the state [C, B, H], the other fields,
+    the precision, whether to recompute drives, and the capacity.
+    """
 
     @staticmethod
     def forward(ctx, *arguments):
-        # Copied once for both passes, where a transposed x comes in. Weights keep their layout.
-        x, *weights = arguments[:UNIT]
-        rest = (v.contiguous() for v in arguments[UNIT : GATE + 1])
-        arguments = x.contiguous(), *weights, *rest, *arguments[GATE + 1 :]
-        output = _eager_forward(*arguments)
-        _save(ctx, arguments, output)
-        return output[:2]
+        *tensors, state, others, precision, recompute, capacity = arguments
+        operands = KernelOperands.build(tensors, others).readable()
+        y, last, *saved, memory = forward_pass(
+            operands, state.contiguous(), precision, recompute, capacity
+        )
+        ctx.save_for_backward(*operands.tensors(), *saved)
+        ctx.plan = others, memory, precision
+        ctx.like = y.shape, y.dtype, last.shape, last.dtype
+        ctx.set_materialize_grads(False)
+        return y, last
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, *grads):  # type: ignore[override]
-        return _gradients(ctx, _eager_backward, *grads)
+    def backward(ctx, grad_y, grad_last):  # type: ignore[override]
+        *tensors, counts, events = ctx.saved_tensors
+        others, memory, precision = ctx.plan
+        shape_of_y, dtype, shape_of_state, state_dtype = ctx.like
+        x = tensors[0]
+        if grad_y is None:
+            grad_y = x.new_zeros(shape_of_y, dtype=dtype)
+        if grad_last is None:
+            grad_last = constant_zeros(shape_of_state, state_dtype, x)
+        needs = ctx.needs_input_grad
+        *grads, by_state = backward_pass(
+            KernelOperands.build(tensors, others), grad_y.contiguous(), grad_last.contiguous(),
+            (counts, events), memory, precision, (needs[0], needs[_GATE]),
+        )  # fmt: skip
+        none = [None] * (len(needs) - DIFFERENTIABLE - 1)
+        constants = len(TENSORS) - DIFFERENTIABLE
+        grads = [g if need else None for g, need in zip(grads, needs, strict=False)]
+        by_state = by_state if needs[len(TENSORS)] else None
+        return *grads, *none[:constants], by_state, *none[constants:]
 
 
-def eager_scan(*arguments: Any) -> tuple[Tensor, ...]:
-    """The scan outside of compilers; without gradients it keeps nothing."""
-    tensors = (v for v in arguments if isinstance(v, Tensor))
-    if torch.is_grad_enabled() and any(v.requires_grad for v in tensors):
-        return EagerScan.apply(*arguments)
-    return _eager_forward(*arguments)[:2]
+_GATE = TENSORS.index("gate")
+
+
+def eager_scan(
+    operands: KernelOperands, state: Tensor, precision: str, recompute: bool, capacity: int
+) -> tuple[Tensor, Tensor]:
+    """y [T, B, H] and the last state [C, B, H], outside of compilers.
+
+    Without gradients it keeps nothing.
+    """
+    tensors = operands.tensors()
+    if torch.is_grad_enabled() and any(
+        v is not None and v.requires_grad for v in (*tensors, state)
+    ):
+        others = operands.others()
+        return EagerScan.apply(*tensors, state, others, precision, recompute, capacity)  # type: ignore[return-value]
+    arguments = operands.readable(), state.contiguous(), precision, recompute, capacity
+    return forward_pass(*arguments)[:2]
+
+
+def scan_of_contract(
+    inputs: ScanInputs, precision: str, capacity: int, traced: bool
+) -> tuple[Tensor, Tensor]:
+    """Outputs [T, B, N, D] and the last state [B, N, C, D]."""
+    if traced:
+        y, last, *_ = triton_forward(
+            *inputs.flat(), inputs.state, precision, inputs.recompute, capacity
+        )
+        return y, last
+    operands = KernelOperands.from_contract(inputs)
+    state = inputs.state.permute(2, 0, 1, 3).flatten(2)
+    y, last = eager_scan(operands, state, precision, inputs.recompute, capacity)
+    return y.unflatten(2, (operands.heads, -1)), _state_of_contract(last, operands.heads)

@@ -7,6 +7,8 @@ has, so the grid is sized for the maximum, and surplus programs exit.
 import triton
 import triton.language as tl
 
+from surnn.nn.triton_sums import total_of
+
 from .cells import linearize
 from .tiles import (
     add_products,
@@ -54,6 +56,7 @@ def project_kernel(
     X,  # [T, B, I]
     W,  # [S, N, D, I]
     BIAS,  # [S, N, D]
+    MORE,  # [S, N, D]: a second bias of the first ADDED drives
     TIME,
     SEQUENCE,
     FIRST,
@@ -63,6 +66,7 @@ def project_kernel(
     N,
     I,
     S: tl.constexpr,
+    ADDED: tl.constexpr,
     D: tl.constexpr,
     BD: tl.constexpr,
     BM: tl.constexpr,
@@ -78,7 +82,7 @@ def project_kernel(
         _, t, b, is_event = place_of(TIME, SEQUENCE, row, end, B, T, SHARED)
         x_rows = X + ((t.to(tl.int64) * B + b) * I)[:, None]
         none = tl.zeros((BM, BD), tl.float32)
-        sums = [none + v for v in load_bias(BIAS, n, N, rd, S, D)]
+        sums = [none + v for v in load_bias(BIAS, MORE, n, N, rd, S, D, ADDED)]
         sums = add_products(sums, x_rows, is_event, W, n, N, rd, I, S, D, BI, PRECISION)
         out = DRIVES + row.to(tl.int64)[:, None] * (S * D) + rd[None, :]
         store_parts(out, sums, units(is_event, rd, D, BD), S, D)
@@ -305,3 +309,34 @@ def input_gradient_kernel(
     m = t.to(tl.int64) * B + b
     out = GRAD_X + m[:, None] * I + i[None, :]
     tl.store(out, total.to(GRAD_X.dtype.element_ty), mask=inside[:, None] & (i < I)[None, :])
+
+
+@triton.jit(do_not_specialize=["SPLITS"])
+def weight_sum_kernel(
+    PARTS,  # [splits, WEIGHT + ROWS + RECURRENT + ROWS] float32
+    BY_WEIGHT,  # [WEIGHT]
+    BY_BIAS,  # [ROWS]
+    BY_RECURRENT,  # [RECURRENT]
+    BY_INNER,  # gradients by biases of the recurrent product
+    WEIGHT,
+    ROWS,
+    RECURRENT,
+    SPLITS,
+    ADDED,  # the first rows of BY_INNER are biases of the drive
+    FIRST,  # from this row on, BY_INNER has those of the product alone
+    SKIPPED,  # rows that BY_INNER does not have
+    BLOCK: tl.constexpr,
+):
+    """The gradients by weights and biases, from the sums of all splits."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    total = total_of(PARTS, i, WEIGHT + ROWS + RECURRENT + ROWS, SPLITS)
+    tl.store(BY_WEIGHT + i, total.to(BY_WEIGHT.dtype.element_ty), mask=i < WEIGHT)
+    row = i - WEIGHT
+    by_inner = total.to(BY_INNER.dtype.element_ty)
+    tl.store(BY_BIAS + row, total.to(BY_BIAS.dtype.element_ty), mask=(row >= 0) & (row < ROWS))
+    tl.store(BY_INNER + row, by_inner, mask=(row >= 0) & (row < ADDED))
+    place = row - ROWS
+    by_recurrent = total.to(BY_RECURRENT.dtype.element_ty)
+    tl.store(BY_RECURRENT + place, by_recurrent, mask=(place >= 0) & (place < RECURRENT))
+    row = place - RECURRENT
+    tl.store(BY_INNER + row - SKIPPED, by_inner, mask=(row >= FIRST) & (row < ROWS))

@@ -109,9 +109,9 @@ def forward_kernel(
     FIRST,
     LENGTHS,
     RESET,  # [T, B]
-    STATE,  # [B, N, C, D]
+    STATE,  # [C, B, N, D]
     STATES,  # [rows, C, D]
-    LAST,  # [B, N, C, D]
+    LAST,  # [C, B, N, D]
     COUNTER,  # [walks] int32, 0
     WALK,  # the first walk of this launch
     T,
@@ -148,8 +148,9 @@ def forward_kernel(
     exists = units(rb < B, rd, D, BD)
     weights = load_weights(R, n, N, rk, rd, S, D, True)
     unit = load_units(UNIT, n, N, rd, P, D)
-    outside = ((rb.to(tl.int64) * N + n) * (C * D))[:, None] + rd[None, :]
-    h = load_float(STATE + outside, exists, C, D)
+    outside = ((rb.to(tl.int64) * N + n) * D)[:, None] + rd[None, :]
+    apart = tl.cast(B, tl.int64) * N * D
+    h = load_float(STATE + outside, exists, C, apart)
     states = STATES + row[:, None] * (C * D) + rd[None, :]
     store_parts(states, h, exists, C, D)
 
@@ -218,7 +219,7 @@ def forward_kernel(
             fresh = fresh_after
     if DECAYS:
         h = carry(h, decay, (end_of(LENGTHS, rb, T, B, HAS_LENGTHS) - t_before - 1)[:, None], C)
-    store_parts(LAST + outside, h, exists, C, D)
+    store_parts(LAST + outside, h, exists, C, apart)
 
 
 @triton.jit(do_not_specialize=_SIZES)
@@ -234,8 +235,8 @@ def backward_kernel(
     RESET,  # [T, B]
     STATES,  # [rows, C, D]
     INFLOW,  # [rows, C, D] float32: sums of output gradients in component 0; inflow out
-    GRAD_LAST,  # [B, N, C, D]
-    GRAD_STATE,  # [B, N, C, D]
+    GRAD_LAST,  # [C, B, N, D]
+    GRAD_STATE,  # [C, B, N, D]
     GRAD_UNIT,  # [tiles, U, N, D]
     GRAD_DECAY,  # [tiles, N, C, D]
     COUNTER,  # [walks] int32, 0
@@ -274,8 +275,9 @@ def backward_kernel(
     exists = units(rb < B, rd, D, BD)
     weights = load_weights(R, n, N, rk, rd, S, D, False)
     unit = load_units(UNIT, n, N, rd, P, D)
-    outside = ((rb.to(tl.int64) * N + n) * (C * D))[:, None] + rd[None, :]
-    inflow = load_float(GRAD_LAST + outside, exists, C, D)
+    outside = ((rb.to(tl.int64) * N + n) * D)[:, None] + rd[None, :]
+    apart = tl.cast(B, tl.int64) * N * D
+    inflow = load_float(GRAD_LAST + outside, exists, C, apart)
     work = WORK + row[:, None] * (K * D) + rd[None, :]
     flows = INFLOW + row[:, None] * (C * D) + rd[None, :]
     states = STATES + row[:, None] * (C * D) + rd[None, :]
@@ -381,7 +383,8 @@ def backward_kernel(
         state = load_float(states, exists, C, D)
         by_decay = add(by_decay, decay_slopes(inflow, state, decay, gap, exists, C), C)
         arriving = carry(inflow, decay, gap, C)
-    store_parts(GRAD_STATE + outside, with_first(arriving, arriving[0] + segment, C), exists, C, D)
+    by_state = with_first(arriving, arriving[0] + segment, C)
+    store_parts(GRAD_STATE + outside, by_state, exists, C, apart)
     for p in tl.static_range(U):
         out = GRAD_UNIT + ((tl.cast(tile, tl.int64) * U + p) * N + n) * D + rd
         tl.store(out, tl.sum(by_unit[p], 0), mask=rd < D)

@@ -4,17 +4,21 @@ Sizes depend on shapes and the device, never on data, so that results repeat bit
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from surnn.nn.cells import get_cell
+from surnn.nn.pieces import Piece
 from surnn.nn.runtime import cdiv, is_interpreted, next_power_of_2
 
-from ..contract import ScanOperands
 from .cells import KernelCell, kernel_cell
 from .lists import DeviceEventList
+from .operands import KernelOperands
+
+Pointer = Tensor | Piece
 
 # Sequences per program of the serial kernels: the smallest tile that tensor cores take.
 SERIAL_SEQUENCES = 16
@@ -28,76 +32,42 @@ WALK = 8
 
 
 @dataclass(frozen=True)
-class ScanLaunch:
-    """One scan as the kernels read it: its operands, its event lists, and its sizes."""
+class Plan:
+    """What the launches of a scan derive from shapes, dtypes and options: tiles and constants.
 
-    operands: ScanOperands
-    """Contiguous, with matrices in x's dtype; weights and biases lie as :func:`by_drive` says."""
-    lists: DeviceEventList
+    Plans are kept, so that a repeated shape costs no work: see :func:`plan_of`.
+    """
+
+    cell: KernelCell
+    dtype: torch.dtype
+    """Of x and of the matrices."""
+    device: torch.device
+    sizes: tuple[int, int, int]
+    """T, B, N."""
+    width: int
+    features: int
+    gate_units: int
+    shared: bool
+    """Whether the batch shares its lists."""
+    masked: bool
+    """Whether an event may leave units closed, or open in part."""
+    added: int
+    """Drives whose second bias is apart."""
+    decays: bool
+    resets: bool
+    has_lengths: bool
     precision: str
-
-    @classmethod
-    def prepare(
-        cls, operands: ScanOperands, lists: DeviceEventList, precision: str
-    ) -> "ScanLaunch":
-        """Convert the operands to the layout that kernels read."""
-        dtype = operands.x.dtype
-        values: dict[str, Tensor | None] = {
-            "weight": by_drive(operands.weight.to(dtype)),
-            "recurrent": by_drive(operands.recurrent.to(dtype)),
-            "bias": by_drive(operands.bias),
-        }
-        for name in ("x", "unit", "gate", "decay", "lengths", "relevant"):
-            value = getattr(operands, name)
-            values[name] = None if value is None else value.contiguous()
-        if operands.reset is not None:
-            values["reset"] = operands.reset.view(torch.uint8).contiguous()
-        return cls(operands.replace(**values), lists, precision)
-
-    @cached_property
-    def kernel_cell(self) -> KernelCell:
-        cell = kernel_cell(self.operands.cell)
-        assert cell is not None
-        return cell
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """T, B, N."""
-        return self.operands.x.shape[0], self.operands.x.shape[1], self.operands.weight.shape[0]
-
-    @property
-    def width(self) -> int:
-        return self.operands.weight.shape[2]
-
-    @property
-    def features(self) -> int:
-        return self.operands.x.shape[2]
-
-    @property
-    def rows(self) -> int:
-        return self.lists.rows(self.sizes[1])
-
-    @property
-    def rows_of_a_head(self) -> int:
-        """An upper bound, padding included."""
-        steps, batch, _ = self.sizes
-        return min(self.rows, (steps + 2) * batch)
 
     @property
     def tile_rows(self) -> int:
-        return tile_rows(self.tile_width, self.operands.x.itemsize)
+        return tile_rows(self.tile_width, self.dtype.itemsize)
 
     def tile_depth_of(self, features: int) -> int:
-        return feature_tile(features, tile_depth(self.tile_width, self.operands.x.itemsize))
+        return feature_tile(features, tile_depth(self.tile_width, self.dtype.itemsize))
 
     @property
     def chunk(self) -> int:
         return CHUNK if self.sizes[0] <= LONG else LONG_CHUNK
-
-    def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        return torch.empty(
-            shape, dtype=dtype or self.operands.x.dtype, device=self.operands.x.device
-        )
 
     @cached_property
     def tile_width(self) -> int:
@@ -114,25 +84,23 @@ class ScanLaunch:
         """Tiles of the serial kernels: a head's list, for some of the sequences."""
         return cdiv(self.sizes[1], SERIAL_SEQUENCES) * self.sizes[2]
 
+    @cached_property
     def serial_constants(self) -> dict[str, Any]:
         """Constants of the serial kernels."""
-        whole, drives = padded(self.width), self.kernel_cell.drives
+        whole, drives = padded(self.width), self.cell.drives
         part, warps = whole, {16: 2, 32: 4, 64: 8}.get(whole, 8)
-        kind, device = self.operands.x.dtype, self.operands.x.device
-        if not is_interpreted() and not fits_on_chip(drives, self.width, kind, device):
-            part, warps = part_of_head(drives, self.width, kind, device), 8
+        if not is_interpreted() and not fits_on_chip(drives, self.width, self.dtype, self.device):
+            part, warps = part_of_head(drives, self.width, self.dtype, self.device), 8
         meta = {
-            **self.kernel_cell.meta(self.operands.x.dtype),
+            **self.cell.meta(self.dtype),
             **self._common(part),
             "KD": whole,
             "TEAM": cdiv(self.width, part),
             "BT": SERIAL_SEQUENCES,
-            "MASKED": not self.operands.binary
-            or self.operands.gate.shape[-1] > 1
-            or self.operands.reset is not None,  # a reset is an event, open or closed
-            "RESETS": self.operands.reset is not None,
-            "GATE_UNITS": self.operands.gate.shape[-1],
-            "HAS_LENGTHS": self.operands.lengths is not None,
+            "MASKED": self.masked,
+            "RESETS": self.resets,
+            "GATE_UNITS": self.gate_units,
+            "HAS_LENGTHS": self.has_lengths,
             "num_warps": warps,
         }
         if meta["TEAM"] > 1:  # programs of a team wait for each other, so all must run at once
@@ -143,35 +111,77 @@ class ScanLaunch:
         return {
             "D": self.width,
             "BD": width,
-            "SHARED": self.lists.shared,
-            "DECAYS": self.operands.decay is not None,
+            "SHARED": self.shared,
+            "DECAYS": self.decays,
             "PRECISION": self.precision,
         }
 
+    @cached_property
     def parallel_constants(self) -> dict[str, Any]:
         """Constants of the parallel kernels that compute the cell."""
-        meta = {**self.kernel_cell.meta(self.operands.x.dtype), **self._common(self.tile_width)}
-        return meta | {"RESETS": self.operands.reset is not None}
+        meta = {**self.cell.meta(self.dtype), **self._common(self.tile_width)}
+        return meta | {"RESETS": self.resets}
 
+    @cached_property
     def output_constants(self) -> dict[str, Any]:
         """Constants of the kernels between states and steps."""
         meta = self._common(self.tile_width)
         del meta["PRECISION"]
-        return meta | {"C": self.kernel_cell.components}
+        return meta | {"C": self.cell.components}
 
-    def pointer(self, tensor: Tensor | None) -> Tensor:
-        """``tensor``, or for None some tensor that the kernel does not read."""
+
+plan_of = lru_cache(maxsize=256)(Plan)
+
+
+@dataclass(frozen=True)
+class ScanLaunch:
+    """One scan as the kernels read it: its operands, its event lists, and its plan."""
+
+    operands: KernelOperands
+    """As :meth:`KernelOperands.readable` gives them."""
+    lists: DeviceEventList
+    plan: Plan
+
+    @classmethod
+    def prepare(
+        cls, operands: KernelOperands, lists: DeviceEventList, precision: str
+    ) -> "ScanLaunch":
+        """The launch of ``operands``, with the plan for their shapes."""
+        cell = kernel_cell(get_cell(operands.cell))
+        assert cell is not None
+        x, gate = operands.x, operands.gate
+        steps, batch, features = x.shape
+        units = gate.numel() // (gate.shape[0] * gate.shape[1] * operands.heads)
+        resets = operands.reset is not None
+        added = 0
+        if operands.more_bias is not None:
+            added = cell.drives - (0 if cell.spiking else cell.units)
+        plan = plan_of(
+            cell, x.dtype, x.device, (steps, batch, operands.heads), operands.width, features,
+            units, lists.shared,
+            not operands.binary or units > 1 or resets,  # a reset is an event, open or closed
+            added, operands.decay is not None, resets, operands.lengths is not None, precision,
+        )  # fmt: skip
+        return cls(operands, lists, plan)
+
+    @property
+    def rows(self) -> int:
+        return self.lists.rows(self.plan.sizes[1])
+
+    @property
+    def rows_of_a_head(self) -> int:
+        """An upper bound, padding included."""
+        steps, batch, _ = self.plan.sizes
+        return min(self.rows, (steps + 2) * batch)
+
+    @property
+    def unit(self) -> Pointer:
+        """The parameters of units [P, N, D]."""
+        return self.operands.unit_parameters(self.plan.cell.units)
+
+    def pointer(self, tensor: Tensor | None) -> Pointer:
+        """``tensor``, or for None some memory that the kernel does not read."""
         return self.lists.first if tensor is None else tensor
-
-
-def by_drive(values: Tensor) -> Tensor:
-    """[N, S, ...] that lies in memory as [S, N, ...], the layout of torch's weights."""
-    return values.transpose(0, 1).contiguous().transpose(0, 1)
-
-
-def by_drive_like(values: Tensor) -> Tensor:
-    """New memory for [N, S, ...] in that layout."""
-    return values.new_empty(values.transpose(0, 1).shape).transpose(0, 1)
 
 
 def padded(width: int) -> int:
@@ -235,16 +245,26 @@ def tile_depth(width: int, itemsize: int) -> int:
     return max(16, min(64, 8192 // (width * itemsize)))
 
 
-def gate_tile(scan: ScanLaunch) -> tuple[int, int]:
+def gate_tile(plan: Plan) -> tuple[int, int]:
     """Sequences and warps of a program of the gate's gradient."""
-    sequences = batch_tile(scan.sizes[1], max(16, 1024 // scan.tile_width))
-    return sequences, max(1, min(8, sequences * scan.tile_width // 256))
+    sequences = batch_tile(plan.sizes[1], max(16, 1024 // plan.tile_width))
+    return sequences, max(1, min(8, sequences * plan.tile_width // 256))
 
 
-def weight_tile(scan: ScanLaunch, features: int) -> tuple[int, int, int, int]:
+def weight_tile(plan: Plan, features: int) -> tuple[int, int, int, int]:
     """Rows and features of a tile of weight gradients, warps, and stages of its pipeline."""
-    width, size, drives = scan.tile_width, scan.operands.x.itemsize, scan.kernel_cell.drives
+    width, size, drives = plan.tile_width, plan.dtype.itemsize, plan.cell.drives
     inner = feature_tile(features, tile_rows(width, size))
     light = drives < 4 and size == 2  # else 4 warps spill
     deep = max(16, min(128, 65536 // (4 ** (drives > 1) * width * size)))
     return deep, inner, 4 if light else 8, 2
+
+
+def weight_splits(plan: Plan) -> int:
+    """Programs that share the rows of a head's weight gradients.
+
+    About two for each multiprocessor of a large GPU, but some work for each of them.
+    """
+    across = max(cdiv(f, weight_tile(plan, f)[1]) for f in (plan.features, plan.width))
+    steps, batch, _ = plan.sizes
+    return max(1, min(256 // (plan.head_parts * across), cdiv(steps * batch, 512)))

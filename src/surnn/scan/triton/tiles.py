@@ -83,7 +83,7 @@ def units(rows_exist, rd, D: tl.constexpr, BD: tl.constexpr):
 
 
 @triton.jit
-def load_parts(P, mask, COUNT: tl.constexpr, D: tl.constexpr):
+def load_parts(P, mask, COUNT: tl.constexpr, D):
     """COUNT tiles that lie D apart."""
     out = ()
     for i in tl.static_range(COUNT):
@@ -92,13 +92,13 @@ def load_parts(P, mask, COUNT: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
-def store_parts(P, values, mask, COUNT: tl.constexpr, D: tl.constexpr):
+def store_parts(P, values, mask, COUNT: tl.constexpr, D):
     for i in tl.static_range(COUNT):
         tl.store(P + i * D, values[i].to(P.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def load_float(P, mask, COUNT: tl.constexpr, D: tl.constexpr):
+def load_float(P, mask, COUNT: tl.constexpr, D):
     return [v.to(tl.float32) for v in load_parts(P, mask, COUNT, D)]
 
 
@@ -229,12 +229,19 @@ def zero_tiles(BM: tl.constexpr, BD: tl.constexpr, COUNT: tl.constexpr):
 
 
 @triton.jit
-def load_bias(BIAS, n, N, rd, S: tl.constexpr, D: tl.constexpr):
-    """Biases [S, N, D] of head n, as rows that broadcast over sequences."""
+def load_bias(BIAS, MORE, n, N, rd, S: tl.constexpr, D: tl.constexpr, ADDED: tl.constexpr):
+    """Biases [S, N, D] of head n, as rows that broadcast over sequences.
+
+    The first ``ADDED`` drives have a second bias, in ``MORE``; the sum has the dtype of both.
+    """
     out = ()
     for s in tl.static_range(S):
-        value = tl.load(BIAS + (s * N + n) * D + rd, mask=rd < D, other=0.0)
-        out = out + (value.to(tl.float32)[None, :],)
+        at = (s * N + n) * D + rd
+        value = tl.load(BIAS + at, mask=rd < D, other=0.0).to(tl.float32)
+        if s < ADDED:
+            value += tl.load(MORE + at, mask=rd < D, other=0.0).to(tl.float32)
+            value = value.to(BIAS.dtype.element_ty).to(tl.float32)
+        out = out + (value[None, :],)
     return out
 
 
