@@ -34,7 +34,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
         inspected = tuple(not parameter.do_not_specialize for parameter in kernel.params)
         known = _KERNELS[kernel] = inspected, {}
     inspected, compiled_by_key = known
-    device = torch._C._cuda_getDevice()
+    device = current_device()
     key: list[Any] = [device, *constants.values()]
     for value, special in zip(arguments, inspected, strict=False):
         if type(value) is int:
@@ -59,13 +59,23 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
     if not (x and y and z):
         return
     hooks = _hooks()
-    stream = torch._C._cuda_getCurrentRawStream(device)
+    stream = current_stream(device)
     bound = arguments + rest
     metadata = compiled.launch_metadata((x, y, z), stream, *bound)
     compiled.run(
         x, y, z, stream, compiled.function, compiled.packed_metadata, metadata,
         hooks.launch_enter_hook, hooks.launch_exit_hook, *bound,
     )  # fmt: skip
+
+
+def current_device() -> int:
+    """The number of the current CUDA device."""
+    return torch._C._cuda_getDevice()
+
+
+def current_stream(device: int) -> int:
+    """The address of the current CUDA stream."""
+    return torch._C._cuda_getCurrentRawStream(device)
 
 
 def interpret(kernel: Any, grid: tuple[int, ...], arguments: Any, constants: Any) -> None:
