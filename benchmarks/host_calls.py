@@ -4,9 +4,10 @@
 
 On a GPU a small layer waits for the host, which needs some microseconds for each operator (views
 and allocations included) and for each launch. Their number does not depend on the device: here
-they are counted on a CPU, on the path of Triton's interpreter, which is that of a GPU. Nothing is timed,
-and no kernel is executed: the number of events is made up. Each call is attributed to the innermost function of surnn that made it; the operators
-that autograd calls between those functions are under ``autograd``.
+they are counted on a CPU, on the path of Triton's interpreter, which is that of a GPU. Nothing is
+timed, and no kernel is executed: the number of events is made up. Each call is attributed to the
+innermost function of surnn that made it; the operators that autograd calls between those functions
+are under ``autograd``.
 """
 
 import argparse
@@ -29,7 +30,7 @@ STEPS, BATCH, FEATURES, WIDTH = 128, 64, 64, 64
 CASES: dict[str, Callable[[], torch.nn.Module]] = {
     "GRU, 4 heads, clock gates": lambda: _layer(heads=4),
     "GRU, 4 heads, input gates": lambda: _layer(heads=4, gate=surnn.InputGate(rate=0.17)),
-    "GRU, as it comes (one head, a clock for each unit)": lambda: _layer(),
+    "GRU, as it comes (one head, a clock for each unit)": lambda: _layer(heads=1),
     "GRU, 4 heads, clock gates, three layers": lambda: _layer(heads=4, num_layers=3),
     "LSTM, 4 heads, clock gates": lambda: _layer(surnn.SuLSTM, heads=4),
 }

@@ -317,8 +317,7 @@ class Gate(nn.Module, ABC):
         return Schedule(g, relevant), after
 
     def _fused_gate(self, t: Tensor, x: Tensor | None) -> Tensor | None:
-        """The gate's values by one GPU kernel; None if there is none. Such gates have no memory."""
-        return None
+        """The gate's values by one GPU kernel, or None. Such gates have no memory."""
 
     def _threshold(self, a: Tensor) -> Tensor:
         if self.mode == "soft":
