@@ -129,7 +129,7 @@ def fast_pass(
 
 def _can_run_here(layer: "SelectiveLayer", x: Tensor) -> bool:
     """Whether the modes that are active and the layer allow it."""
-    if not runs_kernels(x) or torch.jit.is_tracing() or not x.shape[1]:
+    if not runs_kernels(x) or torch.jit.is_tracing() or not x.shape[1] or not layer.head_size:
         return False
     kind: Any = type(layer)
     return (
