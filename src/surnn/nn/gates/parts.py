@@ -127,7 +127,7 @@ class GateParts(Gate):
             return None
         sampled = self.mode == "sampled" and self.training
         if self.sees_input:
-            return self._fused_input_gate(x, sampled)
+            return None if x is None else self._fused_input_gate(x, sampled)
         if sampled or not self.rhythm or not runs_kernels(t) or not self._has_kernel_sinusoids():
             return None
         return self._kernel_sinusoids(t, self.surrogate)

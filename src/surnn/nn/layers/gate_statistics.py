@@ -79,8 +79,8 @@ class GateStatistics(nn.Module):
 
     def _remember_rates(self, rates: "tuple[Tensor | PendingRate, ...]") -> None:
         """Keep the rates of this pass, unless a graph is recorded that has no place for them."""
-        if not checks.is_recorded(rates[0]) or is_transformed():
-            self._last_rates = rates if torch.compiler.is_compiling() else LastPass(rates)
+        if not checks.is_recorded(rates[0]) or is_transformed():  # type: ignore[arg-type]
+            self._last_rates = rates if torch.compiler.is_compiling() else LastPass(rates)  # type: ignore[arg-type]
 
     def __getstate__(self) -> dict[str, Any]:
         # deepcopy and pickle do not support tensors with a graph. Pruning leaves such weights,

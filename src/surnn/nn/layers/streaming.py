@@ -34,7 +34,7 @@ class Streaming(RecurrentWeights):
 
     def _run(
         self, x: Tensor, state: SuState, lengths: Tensor | None, backend: str
-    ) -> tuple[Tensor, SuState, tuple[Tensor, ...]]:
+    ) -> tuple[Tensor, SuState, tuple[Any, ...]]:
         """Outputs, last state and update rates of all layers over x [T, B, I]."""
         raise NotImplementedError
 
