@@ -16,7 +16,7 @@ demo: .venv/ready ## train SuGRU and GRU side by side on Copying Memory (under t
 
 test: .venv/ready ## run all tests that need no GPU; Triton kernels in its interpreter, on tiny shapes
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
-	TRITON_INTERPRET=1 $(ONE_THREAD) $(BIN)/python -m pytest -n auto tests/scan/test_triton.py tests/scan/test_triton_lists.py tests/scan/test_triton_layers.py
+	TRITON_INTERPRET=1 $(ONE_THREAD) $(BIN)/python -m pytest -n auto tests/scan/test_triton.py tests/scan/test_triton_lists.py tests/scan/test_triton_layers.py tests/scan/test_triton_differential.py
 
 test-edge: .venv/ready ## models on an emulated Cortex-M4; needs gcc-arm-none-eabi and qemu-system-arm
 	@$(BIN)/python -c 'from surnn.bench.firmware import missing_tools as m; print("make test-edge skips its tests; not installed:", *m()) if m() else None'

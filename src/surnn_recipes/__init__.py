@@ -12,8 +12,8 @@ from .base import RECIPES as RECIPES
 from .base import Recipe as Recipe
 
 MODULES = (
-    "copying", "arena", "selective_copy", "language", "pixels", "stepwise", "mackey_glass",
-    "ecg_and_speech", "races", "state_tracking", "speech_commands",
+    "copying", "arena", "article_pairs", "selective_copy", "language", "pixels", "stepwise",
+    "mackey_glass", "ecg_and_speech", "races", "state_tracking", "speech_commands",
 )  # fmt: skip
 for _module in MODULES:  # each module registers its recipes
     import_module(f".{_module}", __name__)

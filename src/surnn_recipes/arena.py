@@ -171,24 +171,17 @@ ROWS: dict[Row, tuple[str, Callable[[str], RunConfig], str]] = {
     ),
     "input": ("", partial(with_change, change=with_input_gates), "gates that depend on the input"),
     "frozen": ("", partial(with_change, change=with_frozen_gates), "untrained rhythms"),
-    "gru": ("", partial(with_layer, kind="gru"), f"GRUs, {size_note('gru')}"),
-    "lstm": ("", partial(with_layer, kind="lstm"), f"LSTMs, {size_note('lstm')}"),
-    "mingru": ("", partial(with_layer, kind="mingru"), f"minGRUs, {size_note('mingru')}"),
-    "s4d-equal": (
-        "",
-        partial(with_layer, kind="s4d"),
-        f"diagonal state-space layers in our blocks, {size_note('s4d')}",
-    ),
-    "transformer-equal": (
-        "",
-        partial(with_layer, kind="transformer"),
-        f"causal attention, {size_note('transformer')}",
-    ),
 }
+MATCHED: dict[Row, tuple[ModelKind, str]] = {
+    "gru": ("gru", "GRUs"),
+    "lstm": ("lstm", "LSTMs"),
+    "mingru": ("mingru", "minGRUs"),
+    "s4d-equal": ("s4d", "diagonal state-space layers in our blocks"),
+    "transformer-equal": ("transformer", "causal attention"),
+}
+"""Rows with as many parameters as ours."""
 for _name, _arena in TASKS.items():
     for _number, (_row, (_paper_name, _make, _what)) in enumerate(ROWS.items()):
-        if _name == "retrieval" and _row.endswith("-equal"):
-            continue  # two sequences are compared by a larger readout: other widths are equal
         add(
             f"lra-{_name}" + ("" if _row == "binary" else f"-{_row}"),
             partial(_make, _name),
@@ -198,12 +191,26 @@ for _name, _arena in TASKS.items():
             paper=_arena.paper[_number] if _paper_name else None,
             shorten=_arena.shorten,
         )
+    for _row, (_kind, _what) in MATCHED.items():
+        _size = size_note(_kind, pairs=_name == "retrieval")
+        add(
+            f"lra-{_name}-{_row}",
+            partial(with_layer, _name, _kind),
+            f"{_arena.about}: {_what}, {_size}.",
+            shorten=_arena.shorten,
+        )
 
 
 @recipe()
 def lra_image_linear() -> RunConfig:
     """Grey CIFAR-10, pixel by pixel: maps of each time step, 480 wide, in place of recurrence."""
     return with_layer("image", "linear")
+
+
+@recipe()
+def lra_pathfinder_linear() -> RunConfig:
+    """Pathfinder: maps of each time step, 480 wide, in place of recurrence."""
+    return with_layer("pathfinder", "linear")
 
 
 @recipe()

@@ -123,8 +123,9 @@ MATCHED_WIDTHS: dict[ModelKind, int] = {
 }  # fmt: skip
 """Widths at which blocks with these layers have as many parameters (within 5 %) as SuGRU blocks of
 width 256 with a state of 512. Their recurrence is dense, that of SuGRU is in heads: with a state of
-the same size a GRU would have three times the parameters. (A minGRU for Retrieval has 12 % more:
-its readout of two sequences is larger.)"""
+the same size a GRU would have three times the parameters."""
+PAIR_WIDTHS: dict[ModelKind, int] = {"mingru": 392, "s4d": 480}
+"""Widths that differ from these where two sequences are compared: the readout is larger."""
 MATCHED_FEEDFORWARD = 832
 """Units of the feed-forward network at which a Transformer of width 256 has as many parameters."""
 
@@ -153,19 +154,26 @@ def match_parameters(config: RunConfig, kind: ModelKind) -> RunConfig:
         config = config.with_model(kind, feedforward=MATCHED_FEEDFORWARD)
         rate = min(config.train.learning_rate, 1e-3)
     else:
-        config = config.with_model(kind, width=MATCHED_WIDTHS[kind], half_state=kind in IN_CUDNN)
+        width = matched_width(kind, pairs=config.task.output.pairs)
+        config = config.with_model(kind, width=width, half_state=kind in IN_CUDNN)
         rate = config.train.learning_rate
     return replace(config, train=replace(config.train, compile=False, learning_rate=rate))
 
 
-def size_note(kind: ModelKind) -> str:
+def matched_width(kind: ModelKind, *, pairs: bool) -> int:
+    """The width at which blocks with this layer have as many parameters."""
+    return PAIR_WIDTHS.get(kind, MATCHED_WIDTHS[kind]) if pairs else MATCHED_WIDTHS[kind]
+
+
+def size_note(kind: ModelKind, *, pairs: bool = False) -> str:
     """A note on the size of such a model."""
     if kind == "transformer":
         return f"as many parameters, feed-forward networks of {MATCHED_FEEDFORWARD} units"
+    width = matched_width(kind, pairs=pairs)
     if kind == "s4d":
-        return f"as many parameters, {MATCHED_WIDTHS[kind]} channels of 64 modes"
+        return f"as many parameters, {width} channels of 64 modes"
     half = " in bfloat16" if kind in IN_CUDNN else ""
-    return f"as many parameters, a state of {MATCHED_WIDTHS[kind]}{half} to our 512"
+    return f"as many parameters, a state of {width}{half} to our 512"
 
 
 def with_compile_and_graph(config: RunConfig) -> RunConfig:

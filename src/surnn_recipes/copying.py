@@ -7,6 +7,7 @@ is an evaluation of ``copying-2000``: ``surnn eval RUN --split test --task.noise
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from surnn.config import (
@@ -19,7 +20,7 @@ from surnn.config import (
 )
 from surnn.tasks.copying import Copying
 
-from .base import recipe, with_frozen_gates
+from .base import add, recipe, with_frozen_gates
 
 FIGURE = "Figure 2b"
 
@@ -79,6 +80,20 @@ def copying_5000_rnn() -> RunConfig:
     return without_gates(ours(5000, 5000), "rnn")
 
 
+def rnn_at_rate(rate: float) -> RunConfig:
+    """The same at a lower learning rate: at the recipe's the loss rises above that of a model
+    without memory."""
+    config = copying_5000_rnn()
+    return replace(config, train=replace(config.train, learning_rate=rate))
+
+
+for _rate in (5e-4, 1.25e-4, 3e-5):
+    add(
+        f"copying-5000-rnn-lr-{_rate:g}", partial(rnn_at_rate, _rate),
+        f"Elman RNNs at a learning rate of {_rate:g}.",
+    )  # fmt: skip
+
+
 @recipe()
 def copying_5000_lstm() -> RunConfig:
     """LSTMs."""
@@ -107,6 +122,18 @@ def copying_2000() -> RunConfig:
 def copying_2000_gru() -> RunConfig:
     """The plain GRU of the noise test."""
     return without_gates(ours(2000, 5000), "gru")
+
+
+@recipe()
+def copying_2000_lstm() -> RunConfig:
+    """The LSTM of the noise test."""
+    return without_gates(ours(2000, 5000), "lstm")
+
+
+@recipe()
+def copying_2000_chrono() -> RunConfig:
+    """The GRU of the noise test with chrono initialisation."""
+    return without_gates(ours(2000, 5000), "gru", chrono=True)
 
 
 @recipe()

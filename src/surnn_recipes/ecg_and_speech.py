@@ -1,6 +1,7 @@
 """Beyond the paper: real signals with rare information.
 
-Rows named by a rate have gates that depend on the input, with that target update rate.
+Rows named by a rate have gates that depend on the input, with that target update rate. Rows named
+by a speaker are tested on that speaker and trained on the other five.
 """
 
 from dataclasses import replace
@@ -83,3 +84,17 @@ for _rate in (0.03, 0.3):
         _name = _make.__name__.replace("_", "-")
         _about = f"Target update rate {_rate:.0%}."
         add(f"{_name}-rate-{_rate:g}", partial(with_target_rate, _make, _rate), _about)
+
+
+def with_new_speaker(make: Make, speaker: str) -> RunConfig:
+    """The same, tested on a speaker whom training does not hear."""
+    config = make()
+    return replace(config, task=replace(config.task, new_speaker=speaker))
+
+
+SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
+for _speaker in SPEAKERS:
+    for _make in (spoken_digits, spoken_digits_gru):
+        _name = _make.__name__.replace("_", "-")
+        _about = f"Tested on {_speaker}, trained on the other speakers."
+        add(f"{_name}-new-{_speaker}", partial(with_new_speaker, _make, _speaker), _about)

@@ -101,6 +101,8 @@ def _run(words: list[str], line: str, number: int) -> Run:
 
 
 def _check_name(run: Run, runs: list[Run], number: int) -> None:
+    if run.name in ("", ".", "..") or Path(run.name).name != run.name:
+        raise PlanError(f"line {number}: expected the name of a folder, got {run.name!r}")
     names = [earlier.name for earlier in runs]
     if run.name in names:
         raise PlanError(

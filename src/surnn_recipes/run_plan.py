@@ -120,7 +120,7 @@ def run_plan(
             run.outcome = DONE_BEFORE
     busy: list[Busy] = []
     end = time.monotonic() + seconds
-    why = "the time was over"
+    why = "an error"
     try:
         while (waiting or busy) and time.monotonic() < end:
             while (entry := next_to_start(waiting, [run for run, *_ in busy], runs)) is not None:
@@ -139,9 +139,11 @@ def run_plan(
                 )
                 print(f"{run.name}: {run.outcome}", flush=True)
                 ended()
+        why = "the time was over"
     except KeyboardInterrupt:
         why = "Ctrl-C"
-    stop(busy, why)
+    finally:
+        stop(busy, why)
 
 
 def next_to_start(

@@ -1,5 +1,6 @@
 """Every figure of ``surnn plot``, drawn from small runs."""
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -259,6 +260,19 @@ def test_labels_tell_runs_apart(runs, tmp_path):
         "SuGRU, rhythm gates", "SuGRU, input gates", "SuGRU, rhythm gates, attention every 2",
         "Transformer",
     ]  # fmt: skip
+
+
+def test_seeds_that_start_with_weights_of_their_own_are_one_row(runs, tmp_path):
+    paths = []
+    for seed in (0, 1):
+        path = Path(shutil.copytree(runs["sugru"], tmp_path / f"run{seed}"))
+        config = json.loads((path / "config.json").read_text())
+        config["train"] |= {"seed": seed, "start": f"runs/clips-seed{seed}"}
+        (path / "config.json").write_text(json.dumps(config))
+        paths.append(path)
+    found, together = labels(*paths, seeds_together=True)
+    assert found == ["SuGRU", "SuGRU"]
+    assert [len(same) for same in together.values()] == [2]
 
 
 def test_an_evaluation_before_the_first_update_has_no_place_on_a_clock(runs, tmp_path):

@@ -132,7 +132,7 @@ def test_a_long_text_does_not_multiply_by_the_number_of_rows(tmp_path):
     with pytest.raises(DataError, match="text of 100,000 characters"):
         read(tmp_path, "note,x\n" + "a,1\n" * 50_000 + "b" * 100_000 + ",1\n")
     path = tmp_path / "t.ts"
-    path.write_text("@data\n" + "1," * 50_000 + "x" * 100_000 + ":a\n")
+    path.write_text("@classLabel true\n@data\n" + "1," * 50_000 + "x" * 100_000 + ":a\n")
     with pytest.raises(DataError, match="text of 100,000 characters"):
         read_series(path, Columns())
 

@@ -143,8 +143,8 @@ def test_ts_files(tmp_path):
     assert series.values[:3].tolist() == [[1, 4], [2, 5], [3, 6]]
     assert np.isnan(series.values[4, 0])
     assert series.target[:, 0].tolist() == ["a", "b"]
-    (tmp_path / "y.ts").write_text("@data\n1,2,3:x,5,6:a\n")
-    with pytest.raises(DataError, match=r"y\.ts:2 is not a line"):
+    (tmp_path / "y.ts").write_text("@classLabel true\n@data\n1,2,3:x,5,6:a\n")
+    with pytest.raises(DataError, match=r"y\.ts:3 is not a line"):
         read_series(tmp_path / "y.ts", Columns())
 
 

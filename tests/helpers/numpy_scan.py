@@ -132,7 +132,8 @@ class Step:
 
 @dataclass
 class NumpyScan:
-    """Operands as in ``ScanOperands``, as float64 arrays; ``decay`` and ``lengths`` may be None."""
+    """Operands as in ``ScanOperands``, as float64 arrays; ``decay``, ``lengths`` and ``reset``
+    may be None."""
 
     cell: str
     x: Array
@@ -144,6 +145,7 @@ class NumpyScan:
     state: Array
     decay: Array | None = None
     lengths: Array | None = None
+    reset: Array | None = None
     open_units_only: bool = False
     """Whether gradients by products are summed over open units only, as `native` does. Otherwise
     the zeros of closed units are multiplied too, which matters for numbers that are not finite."""
@@ -161,10 +163,15 @@ class NumpyScan:
                 state = self.state[b, n].copy()
                 self.steps[b, n] = []
                 for t in range(time if self.lengths is None else int(self.lengths[b])):
+                    if self._is_reset(t, b):
+                        state = np.zeros_like(state)
                     state = self._step(b, n, t, state)
                     y[t, b, n] = state[0]
                 last[b, n] = state
         return y, last
+
+    def _is_reset(self, t: int, b: int) -> bool:
+        return self.reset is not None and bool(self.reset[t, b])
 
     def _step(self, b: int, n: int, t: int, state: Array) -> Array:
         gate = np.broadcast_to(self.gate[t, min(b, self.gate.shape[1] - 1), n], state[0].shape)
@@ -192,6 +199,8 @@ class NumpyScan:
                 if not np.isfinite(a).all():
                     self._mark_undefined(b, n, t)
                 a = self._step_back(b, n, t, steps[t], a, grads)
+                if self._is_reset(t, b):
+                    a = np.zeros_like(a)
             grads["state"][b, n] = a
         return grads
 

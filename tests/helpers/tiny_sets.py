@@ -1,6 +1,7 @@
 """Tiny versions of every data set in its canonical format."""
 
 import gzip
+import hashlib
 import io
 import pickle
 import struct
@@ -21,7 +22,7 @@ from surnn.tasks.base import Batch, Split, Task, order
 CPU = torch.device("cpu")
 REAL = (
     "smnist", "psmnist", "spiking_psmnist", "scifar", "lra_image", "lra_text", "lra_retrieval",
-    "ecg_beats", "spoken_digits", "speech_commands", "enwik8",
+    "ecg_beats", "spoken_digits", "speech_commands", "enwik8", "article_pairs",
 )  # fmt: skip
 
 
@@ -173,6 +174,37 @@ def article(lines: int) -> str:
     return " = Title = \n" + "".join(f" {line} . \n" for line in text)
 
 
+def wikipedia(count: int = 50, length: int = 120) -> bytes:
+    """Pages as in enwik8, with random letters."""
+    letters = np.random.default_rng(0).integers(97, 123, (count, length), dtype=np.uint8)
+    return b"".join(page(f"Page {n}", text.tobytes()) for n, text in enumerate(letters))
+
+
+def page(title: str, text: bytes) -> bytes:
+    """A page of enwik8."""
+    return (
+        f'  <page>\n    <title>{title}</title>\n    <text xml:space="preserve">'.encode()
+        + text
+        + b"</text>\n  </page>\n"
+    )
+
+
+def write_enwik8(folder: Path, monkeypatch, content: bytes) -> None:
+    """enwik8's archive with this content, which the reader takes for the real one."""
+    with zipfile.ZipFile(folder / "enwik8.zip", "w") as archive:
+        archive.writestr("enwik8", content)
+    monkeypatch.setattr(texts, "ENWIK8_SIZE", len(content))
+
+
+def write_wikitext2_tokens(folder: Path, monkeypatch, texts_of: dict[str, str]) -> None:
+    """WikiText-2's archive of words with these texts, which the loader takes for the real ones."""
+    with zipfile.ZipFile(folder / "wikitext-2-v1.zip", "w") as archive:
+        for split, text in texts_of.items():
+            archive.writestr(f"wikitext-2/wiki.{split}.tokens", text)
+    sums = {split: hashlib.sha256(text.encode()).hexdigest() for split, text in texts_of.items()}
+    monkeypatch.setattr(texts, "WIKITEXT2_TOKENS", sums)
+
+
 @pytest.fixture
 def data(tmp_path, monkeypatch) -> Path:
     """All sets, tiny. (Fixed sizes in their definitions are patched.)"""
@@ -183,16 +215,17 @@ def data(tmp_path, monkeypatch) -> Path:
     write_sounds(tmp_path)
     write_words(tmp_path)
     write_mitbih(tmp_path)
-    with zipfile.ZipFile(tmp_path / "enwik8.zip", "w") as archive:
-        archive.writestr("enwik8", bytes(i % 251 for i in range(1000)))
+    write_enwik8(tmp_path, monkeypatch, bytes(i % 251 for i in range(1000)) + wikipedia())
     for version in ("103", "2"):
         with zipfile.ZipFile(tmp_path / f"wikitext-{version}-raw-v1.zip", "w") as archive:
             for split, lines in (("train", 40), ("valid", 4), ("test", 4)):
                 archive.writestr(f"wikitext-{version}-raw/wiki.{split}.raw", article(lines))
+    write_wikitext2_tokens(
+        tmp_path, monkeypatch, {"train": article(40), "valid": article(4), "test": article(4)}
+    )
     (tmp_path / "book.txt").write_text(article(60))
     rows = [f"{n},{(n * t) % 7},{'ab'[n % 2]}" for n in range(40) for t in range(5 + n % 5)]
     (tmp_path / "series.csv").write_text("\n".join(("id,value,label", *rows)))
-    monkeypatch.setattr(texts, "ENWIK8_SIZE", 1000)
     monkeypatch.setattr(enwik8_task, "ENDS", {"train": 900, "valid": 950, "test": 1000})
     monkeypatch.setenv("SURNN_CACHE", str(tmp_path / "nothing"))
     monkeypatch.delenv("SURNN_DATA", raising=False)
@@ -203,12 +236,14 @@ OPTIONS = {
     "enwik8": {"context": 16},
     "wikitext103": {"context": 16, "tokens": "bytes"},
     "wikitext2": {"context": 16, "tokens": "bytes"},
+    "wikitext2_words": {"context": 16, "vocabulary": 11},
     "text_file": {"context": 16, "path": "book.txt"},
     "ecg_beats": {"window": 500},
     "spoken_digits": {"seconds": 0.5},
     "keyword_stream": {"seconds": 5.0, "test_seconds": 6.0, "test_hours": 0.02},
     "lra_text": {"max_length": 32},
     "lra_retrieval": {"max_length": 12},
+    "article_pairs": {"length": 40},
     "sequences": {
         "path": "series.csv", "goal": "classify", "metric": "accuracy", "weights": "none",
         "channels": ("value",), "classes": ("a", "b"), "balance": (0.5, 0.5), "length": 9,

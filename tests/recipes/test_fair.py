@@ -7,6 +7,7 @@ import torch
 
 from surnn.models.model import SequenceModel
 from surnn_recipes import RECIPES
+from surnn_recipes.ecg_and_speech import SPEAKERS
 
 
 def parameters(name: str) -> int:
@@ -21,9 +22,11 @@ FAIR = {
     "speech-commands": ("gru", "lstm", "mingru", "s4d", "deltagru", "skipgru"),
     "keyword-stream": ("gru", "lstm", "mingru", "s4d", "deltagru", "skipgru"),
     "state-tracking-s3": ("gru", "lstm", "mingru", "s4d", "delta", "delta-2", "transformer"),
+    "article-pairs": ("gru", "s4d", "transformer"),
     "race-psmnist": ("gru", "lstm", "mingru", "s4d", "transformer"),
     "race-scifar": ("gru", "lstm", "mingru", "s4d", "transformer"),
     "race-text": ("gru", "lstm", "mingru", "s4d", "transformer"),
+    "race-listops": ("gru", "lstm", "mingru", "s4d", "transformer"),
 }
 """Families in which models are compared at equal size, and who competes with ours."""
 SHARED_GATES = {"rate_penalty": 0.0, "rate_ramp": None, "anneal": None}
@@ -57,3 +60,14 @@ def test_the_sweep_changes_learning_rates_only():
         assert factor == pytest.approx(4) or factor == pytest.approx(1 / 4)
         assert replace(swept.train, learning_rate=plain.train.learning_rate) == plain.train
         assert replace(swept, train=plain.train) == plain
+
+
+def test_rows_named_by_a_speaker_leave_that_speaker_out_and_change_nothing_else():
+    rows = [name for name in RECIPES if "-new-" in name]
+    speakers = [name.rpartition("-new-")[2] for name in rows]
+    assert len(rows) == 12
+    assert speakers[::2] == speakers[1::2] == [*SPEAKERS]
+    for name, speaker in zip(rows, speakers, strict=True):
+        config, plain = RECIPES[name](), RECIPES[name.partition("-new-")[0]]()
+        assert config.task.new_speaker == speaker
+        assert replace(config, task=replace(config.task, new_speaker="")) == plain

@@ -1,5 +1,7 @@
 """Sizes of the language models' recipes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -18,6 +20,10 @@ from surnn_recipes import RECIPES
         ("enwik8-hybrid-plain", 44_277_184),
         ("enwik8-sugru-dropout", 44_299_024),
         ("enwik8-gru", 44_251_648),
+        ("wikitext2-sugru", 31_835_688),
+        ("wikitext2-hybrid", 31_840_296),
+        ("wikitext2-transformer", 32_020_224),
+        ("wikitext2-lstm", 31_753_728),
         ("wikitext103-sugru", 44_583_300),
         ("wikitext103-sugru-slope-5", 44_583_300),
         ("wikitext103-sugru-large", 85_632_512),
@@ -50,3 +56,19 @@ def test_convolutions_and_dropout_are_compared_one_at_a_time():
     assert options("hybrid-plain") == options("transformer") == (1, 0.1)
     assert options("sugru-dropout") == (4, 0.1)
     assert RECIPES["enwik8-hybrid"]().train == RECIPES["enwik8-hybrid-plain"]().train
+
+
+def test_models_of_words_differ_in_their_layers_only():
+    ours = RECIPES["wikitext2-sugru"]()
+    for kind in ("hybrid", "transformer", "lstm"):
+        config = RECIPES[f"wikitext2-{kind}"]()
+        assert config.task == ours.task
+        assert config.task.streams
+        same = {"learning_rate": ours.train.learning_rate, "rate_penalty": ours.train.rate_penalty}
+        assert replace(config.train, **same) == ours.train
+        for option in ("width", "convolution", "dropout", "sequence_dropout", "input_dropout"):
+            assert getattr(config.model, option) == getattr(ours.model, option)
+    hybrid, attention = RECIPES["wikitext2-hybrid"](), RECIPES["wikitext2-transformer"]()
+    assert hybrid.model.window == attention.model.window == 2 * ours.task.context
+    tokens = 2_088_628
+    assert tokens // ours.train.batch // ours.task.context * 4 == ours.train.evaluate_every

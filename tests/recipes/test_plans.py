@@ -1,5 +1,6 @@
 """The plans of the package, and how plans share a GPU, wait, fail and are packed."""
 
+import shutil
 import sys
 import tarfile
 from dataclasses import replace
@@ -8,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from helpers.two_steps import train_two_steps
 from surnn.runs.config_json import config_to_dict
 from surnn.runs.folder import RunFolder
 from surnn.train.flags import override
 from surnn.train.recipe_options import configure
-from surnn.train.session import start_run
 from surnn_recipes import RECIPES
 from surnn_recipes import run_plan as plans
 from surnn_recipes.plan import PLANS, PlanError, Run, plan_file, read_plan
@@ -201,18 +202,53 @@ def test_a_packed_run_continues_elsewhere(tmp_path, monkeypatch):
 # ------------------------------------------------------------ the packaged plans, tiny
 
 
-@pytest.mark.parametrize("name", ["keyword-spotting", "state-tracking"])
+TINY = {
+    "ecg": "--task.window 500",  # tiny records are shorter than the recipe's window
+    "state-tracking-s3-65536": "--task.length 2048",
+    "wikitext2": "--task.context 16 --task.vocabulary 11",
+    "article-pairs": "--task.length 40",
+}
+"""Flags for recipes whose names begin so."""
+
+
+@pytest.mark.parametrize(
+    "name", ["keyword-spotting", "state-tracking", "wikitext2", "article-pairs"]
+)
 def test_every_row_of_a_packaged_plan_trains(name, data, tmp_path):
     """Two steps of every different line, at full size but in batches of two, on tiny data."""
     first: dict[tuple[str, ...], Run] = {}
     for run in read_plan(plan_file(name).read_text()):
         first.setdefault((run.recipe, *(word for word in run.flags if word[0] != "@")), run)
     for run in first.values():
-        flags = [*run.flags_in(tmp_path), *plans.SMOKE.split()]
-        if run.recipe.startswith("ecg"):
-            flags += ["--task.window", "500"]  # tiny records are shorter than the recipe's window
-        if run.recipe == "state-tracking-s3-65536":
-            flags += ["--task.length", "2048"]
-        config, _ = configure(RECIPES[run.recipe], flags, on_cpu=True)
-        session = start_run(run.recipe, config, tmp_path / run.name, data)
-        assert RunFolder.open(session.path).last_step() == 2
+        tiny = " ".join(TINY[start] for start in TINY if run.recipe.startswith(start))
+        flags = [*run.flags_in(tmp_path), *tiny.split()]
+        train_two_steps(run.recipe, flags, tmp_path / run.name, data)
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        *(
+            (f"copying-{row}", "--task.delay 50")
+            for row in ("2000-lstm", "2000-chrono", "5000-rnn-lr-0.0005", "5000-rnn-lr-3e-05")
+        ),
+        *(
+            (f"race-listops{kind}", "--task.train 8 --task.valid 4 --task.test 4")
+            for kind in ("", "-gru", "-s4d")
+        ),
+        *(
+            (f"lra-retrieval-{kind}", "--task.max-length 12")
+            for kind in ("mingru", "s4d-equal", "transformer-equal")
+        ),
+        ("lra-pathfinder-linear", "--task.images 40"),
+    ],
+)
+def test_rows_of_longer_plans_train(name, flags, data, tmp_path):
+    train_two_steps(name, flags.split(), tmp_path / "run", data)
+
+
+@pytest.mark.parametrize("name", ["spoken-digits-new-george", "spoken-digits-gru-new-george"])
+def test_rows_with_a_new_speaker_train(name, data, tmp_path):
+    for clip in [*(data / "recordings").iterdir()]:
+        shutil.copy(clip, clip.with_name(clip.name.replace("ann", "george")))
+    train_two_steps(name, ["--task.seconds", "0.5"], tmp_path / "run", data)

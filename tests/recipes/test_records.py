@@ -99,6 +99,29 @@ def test_untested_and_differing_runs_are_refused(tmp_path, rows):
         add("copying-1000", runs, rows)
 
 
+def test_a_seed_may_start_with_weights_of_a_run_of_the_same_seed(tmp_path, rows):
+    def run(seed, start):
+        path = finished_run(tmp_path / f"{seed}-{start}", seed, 0.9)
+        config = json.loads((path / "config.json").read_text())
+        config["train"]["batch"] = 7
+        config["train"]["start"] = f"/a/runs/{start}"
+        (path / "config.json").write_text(json.dumps(config))
+        environment = json.loads((path / "environment.json").read_text())
+        environment["command"] += f" --train.start runs/{start} --train.batch 7"
+        (path / "environment.json").write_text(json.dumps(environment))
+        return path
+
+    runs = [run(seed, f"copying-2000-seed{seed}") for seed in (0, 1)]
+    add("copying-1000", runs, rows)
+    record = json.loads((rows / "copying-1000" / "record.json").read_text())
+    assert record["command"].split().count("--train.start") == 1
+    assert "--train.start copying-2000-seed0 " in record["command"]
+    files = [path for path in rows.rglob("*") if path.is_file()]
+    assert not [path for path in files if "runs/" in path.read_text()]
+    with pytest.raises(ResultsError, match="configuration"):
+        add("copying-1000", [run(2, "copying-2000-seed1")], rows)
+
+
 def test_an_untested_race_is_recorded_as_not_tested(tmp_path, rows):
     folder = unfinished_run(tmp_path / "raced", "psmnist", steps=50)
     folder.log(kind="train", step=20, loss=1.0, seconds=3.0)

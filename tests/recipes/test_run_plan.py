@@ -40,6 +40,9 @@ def test_a_plan_is_recipes_seeds_and_flags():
         ("copying-100 --train.steps 4", "line 1: .*a seed"),
         ("x: copying-100", "line 1: .*a seed"),
         ("copying-100 0\ncopying-100 0 --train.steps 4", "copying-100-seed0"),
+        ("../x: copying-100 0", "line 1: .*name of a folder"),
+        ("/x: copying-100 0", "line 1: .*name of a folder"),
+        ("..: copying-100 0", "line 1: .*name of a folder"),
     ],
 )
 def test_errors_of_a_plan_name_the_line(plan, said):
@@ -156,6 +159,32 @@ def test_ctrl_c_is_passed_on(tmp_path, monkeypatch):
     monkeypatch.setattr(plans.time, "sleep", interrupt)
     plans.run_plan([long], Path("runs"), [], at_once=1, seconds=600)
     assert long.outcome == "stopped: Ctrl-C"
+
+
+def test_an_error_leaves_no_run_behind(tmp_path, monkeypatch):
+    """They are in sessions of their own, and nobody would end them when the time is over."""
+    wait = "import time; time.sleep(100)"
+    todo = {"a": [[sys.executable, "-c", "pass"]], "b": [[sys.executable, "-c", wait]]}
+    monkeypatch.setattr(plans, "commands", lambda run, *_, **__: todo[run.name])
+    started = []
+    popen = plans.subprocess.Popen
+    monkeypatch.setattr(
+        plans.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1]
+    )
+
+    def full():
+        raise OSError("no space left on device")
+
+    runs = plans.read_plan("a: copying-100 0\nb: copying-100 1")
+    try:
+        with pytest.raises(OSError, match="no space"):
+            plans.run_plan(runs, tmp_path, [], 2, 90, ended=full)
+        assert [process.poll() is None for process in started] == [False, False]
+        assert runs[1].outcome == "stopped: an error"
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def test_a_missing_plan(monkeypatch):

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from helpers.kernels import DEVICE, INTERPRETED, ON_GPU, assert_kernels_equal_reference
-from helpers.scans import make_inputs
+from helpers.kernels import DEVICE, INTERPRETED, ON_GPU, assert_kernels_equal_reference, kernels
+from helpers.poison import NAN
+from helpers.scans import converted, make_inputs, reference_scan, run_with_gradients
 from surnn.nn.runtime import has_triton
 
 if has_triton():
@@ -41,3 +42,21 @@ def test_input_gradients_where_a_tile_is_one_step(steps, batch):
     inputs = make_inputs(steps=steps, batch=batch, heads=3, width=12, gate=gate)
     found = assert_kernels_equal_reference(inputs)
     assert not found["dx"][(gate == 0).all(2).flatten()].any()
+
+
+def test_a_closed_head_reads_nothing_at_a_reset():
+    """Where a sequence is reset and head 1 is closed, x and the weights of head 1 are NaN."""
+    gate = torch.ones(9, 1, 2, 1)
+    gate[:, :, 1] = 0
+    gate[4] = 0
+    inputs = make_inputs("rnn_relu", steps=9, gate=gate)
+    inputs.x.data[4] = NAN
+    inputs.weight.data[1] = NAN
+    reset = torch.zeros(inputs.x.shape[:2], dtype=torch.bool)
+    reset[4, 0] = reset[6, 1] = True
+    inputs = converted(inputs.replace(reset=reset), torch.float32, DEVICE)
+    for scan in (kernels, reference_scan):
+        found = run_with_gradients(scan, inputs)
+        assert found["dx"].isfinite().all()
+        assert not found["dx"][4].any()
+        assert found["dweight"].isfinite().all()

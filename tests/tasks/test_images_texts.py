@@ -265,6 +265,14 @@ def test_wikitext_archive_of_something_else(tmp_path):
         texts.wikitext("wikitext103", tmp_path)
 
 
+def test_words_beside_the_raw_text_are_not_read_in_its_place(tmp_path):
+    for split in ("train", "valid", "test"):
+        for form in ("raw", "tokens"):
+            (tmp_path / f"wiki.{split}.{form}").write_text(form)
+    assert set(texts.wikitext("wikitext2", tmp_path).values()) == {b"raw"}
+    assert set(texts.wikitext("wikitext2_tokens", tmp_path, "tokens").values()) == {b"tokens"}
+
+
 def test_wikitext_folder(tmp_path):
     folder = tmp_path / "wikitext103" / "wikitext-103-raw"
     folder.mkdir(parents=True)

@@ -16,6 +16,7 @@ from helpers.tiny_sets import (
 )
 from surnn.data import DataError, images
 from surnn.tasks import TASKS, load_task
+from surnn.tasks.article_pairs import ArticlePairs
 from surnn.tasks.base import Tokens
 from surnn.tasks.batching import row_numbers
 from surnn.tasks.cifar import SequentialCifar
@@ -152,6 +153,7 @@ def test_files_that_are_cut_off_are_named(data, name, file, kept):
         (LraText, {"vocabulary": "odd"}),
         (LraText, {"max_length": 0}),
         (LraRetrieval, {"max_length": 0}),
+        (ArticlePairs, {"length": 0}),
         (SpokenDigits, {"background": "odd"}),
         (SpokenDigits, {"seconds": 0.001}),
         (EcgBeats, {"window": 0}),
@@ -175,6 +177,8 @@ SIZES = {
     "ecg_beats": (2_686, 632, 3_476),
     "spoken_digits": (2_400, 300, 300),
     "enwik8": (87_890, 4_883, 4_883),
+    "wikitext2_words": (16_317, 1_701, 1_919),
+    "article_pairs": (2_852, 1_424, 2_848),
 }
 
 

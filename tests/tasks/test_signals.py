@@ -1,5 +1,7 @@
 """Tasks on sounds and electrocardiograms, on tiny sets."""
 
+import io
+import lzma
 import math
 import zipfile
 
@@ -73,6 +75,45 @@ def test_long_clips_are_cut(tmp_path):
     task.prepare(CPU, tmp_path)
     batch = task.batch("valid", 0, 10, 0, CPU)
     assert (batch.kinds == spoken_digits.DIGIT).all()
+
+
+def test_a_speaker_is_in_the_test_or_in_the_other_splits(tmp_path):
+    """Bob's clips differ from Ann's in their length."""
+    write_sounds(tmp_path)
+    for take in (0, 5, 10):
+        clip = wav(np.full(700 + take, 1000), 8000)
+        (tmp_path / "recordings" / f"3_bob_{take}.wav").write_bytes(clip)
+    options = {"seconds": 0.5, "background": "silence", "features": "raw"}
+
+    def lengths(split, **more):
+        task = SpokenDigits(**options, **more)
+        task.prepare(CPU, tmp_path)
+        return (in_stored_order(task, split).kinds == spoken_digits.DIGIT).sum(1).tolist()
+
+    ann = [1500 + 10 * digit for digit in range(10)]
+    assert sorted(lengths("test")) == [700, *ann]
+    assert sorted(lengths("test", new_speaker="bob")) == [700, 705, 710]
+    assert sorted(lengths("valid", new_speaker="bob")) == ann
+    assert sorted(lengths("train", new_speaker="bob")) == sorted(2 * ann)
+    assert sorted(lengths("test", new_speaker="ann")) == sorted(4 * ann)
+    assert (lengths("valid", new_speaker="ann"), lengths("train", new_speaker="ann")) == (
+        [705], [710]
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="'eve'; expected one of ann, bob"):
+        lengths("test", new_speaker="eve")
+
+
+def test_packed_clips_have_their_speakers(tmp_path):
+    arrays = {
+        "pcm": np.arange(6, dtype=np.int16), "lens": np.array([2, 4]), "digit": np.array([7, 1]),
+        "index": np.array([0, 5]), "speaker": np.array(["ann", "bob"]),
+    }  # fmt: skip
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)
+    (tmp_path / "fsdd_8k_int16.npz.xz").write_bytes(lzma.compress(packed.getvalue()))
+    clips = sounds.fsdd(tmp_path)
+    assert clips.speaker.tolist() == ["ann", "bob"]
+    assert (clips.digit.tolist(), clips.take.tolist()) == ([7, 1], [0, 5])
 
 
 def test_wav_files_of_another_rate_are_refused(tmp_path):

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers.tiny_sets import CPU, add, article
+from helpers.tiny_sets import CPU, add, article, write_wikitext2_tokens
 from surnn.config import ModelConfig, RhythmConfig, RunConfig, TrainConfig
+from surnn.data import texts
 from surnn.data.registry import DataError
+from surnn.models.model import SequenceModel
 from surnn.tasks.batching import get_data
 from surnn.tasks.text_file import TextFile
-from surnn.tasks.wikitext import WikiText2, WikiText103
+from surnn.tasks.wikitext import WikiText2, WikiText2Words, WikiText103
+from surnn.train.evaluate import evaluate
 from surnn.train.trainer import Trainer
 
 TEXT = "caf\u00e9  of\nthe \u4e2d wiki\n"
@@ -109,6 +112,53 @@ def test_wikitext_from_files_to_numbers(kind, data, monkeypatch):
         math.exp(nats / (len(text.split()) + 4)), rel=1e-4
     )
     assert json.loads(task.files()["tokenizer.json"])["model"]["type"] == "BPE"
+
+
+WORDS = {
+    "train": " = One = \n \n the cat , the <unk> \n",
+    "valid": " the end \n",
+    "test": " the cat \n \n the end \n",
+}
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_perplexity_per_word_is_that_of_a_unigram_model(tmp_path, monkeypatch, batch):
+    """By hand: types = One <eos> the cat , <unk> end. In the test text <eos> is three of seven
+    tokens, the two, cat one, end one; the first word is predicted too, and so is each <eos>."""
+    write_wikitext2_tokens(tmp_path, monkeypatch, WORDS)
+    task = WikiText2Words(context=2, vocabulary=8)
+    task.prepare(CPU, tmp_path)
+    shares = {"<eos>": 1 / 4, "=": 1 / 8, "One": 1 / 8, "the": 1 / 4, "cat": 1 / 16, ",": 1 / 16,
+              "<unk>": 1 / 16, "end": 1 / 16}  # fmt: skip
+    assert sum(shares.values()) == 1
+    model = SequenceModel(
+        ModelConfig(kind="gru", layers=1, width=4), RhythmConfig(), task.input, task.output, 2
+    )
+    torch.nn.init.zeros_(model.head.weight)
+    model.head.bias.data = torch.tensor(list(shares.values())).log()
+    found = evaluate(model, task, "test", batch, CPU)
+    bits = 3 * 2 + 2 * 2 + 4 + 4
+    assert found["perplexity"] == pytest.approx(2 ** (bits / 7))
+    assert task.batch("test", 0, 1, 0, CPU).target.tolist() == [[3, 4]]  # the cat
+
+
+def test_words_and_lines_are_those_of_the_files(tmp_path, monkeypatch):
+    write_wikitext2_tokens(tmp_path, monkeypatch, WORDS)
+    task = WikiText2Words(context=2, vocabulary=8, documents="\n = [^=]")
+    task.prepare(CPU, tmp_path)
+    sizes = get_data(task).token_counts[:, 0]
+    for split, text in WORDS.items():
+        assert sizes[get_data(task).texts[split][1:].long()].sum() == len(text)
+    assert get_data(task).starts["train"].nonzero().tolist() == [[0]]
+    with pytest.raises(ValueError, match="8 types; expected 33,278"):
+        WikiText2Words().prepare(CPU, tmp_path)
+
+
+def test_words_of_other_files_are_refused(tmp_path, monkeypatch):
+    write_wikitext2_tokens(tmp_path, monkeypatch, WORDS)
+    monkeypatch.setitem(texts.WIKITEXT2_TOKENS, "valid", "0" * 64)
+    with pytest.raises(DataError, match=r"wiki\.valid\.tokens is not WikiText-2's.*000"):
+        texts.wikitext2_tokens(tmp_path)
 
 
 def trainer_with(config: RunConfig, data: Path):

@@ -5,6 +5,7 @@ import pytest
 
 sklearn = pytest.importorskip("sklearn")
 
+from surnn.errors import SurnnError  # noqa: E402
 from surnn.train.estimators import SuClassifier  # noqa: E402
 
 RANDOM = np.random.default_rng(0)
@@ -57,5 +58,38 @@ def test_labels_are_one_for_each_sequence():
     with pytest.raises(ValueError, match="7 targets for 8 sequences"):
         SuClassifier(**OPTIONS, steps=1).fit(X[:8], np.arange(7) % 2)
     missing = np.where(np.arange(8) == 3, np.nan, np.arange(8) % 2)
-    with pytest.raises(ValueError, match="the label of sequence 3 is NaN"):
+    with pytest.raises(ValueError, match="the label of sequence 3 is missing"):
         SuClassifier(**OPTIONS, steps=1).fit(X[:8], missing)
+
+
+@pytest.mark.parametrize("kind", [complex, "datetime64[s]", "timedelta64[s]", str])
+def test_values_that_are_no_numbers_are_refused_in_lists_too(fitted, kind):
+    """float32 would keep the real part, or the seconds since 1970."""
+    with pytest.raises(ValueError, match=r"sequence 1 has values of type .* expected numbers"):
+        fitted.predict([X[0], np.zeros((6, CLASSES)).astype(int).astype(kind)])
+
+
+def test_masked_values_are_refused(fitted):
+    """The number under a mask is often one like -9999."""
+    with pytest.raises(ValueError, match=r"masked values.*filled\(numpy\.nan\)"):
+        fitted.predict(np.ma.masked_greater(X[:3], 2))
+    with pytest.raises(ValueError, match="masked values"):
+        fitted.predict([np.ma.masked_greater(x, 2) for x in X[:3]])
+    with pytest.raises(ValueError, match="masked values"):
+        SuClassifier(**OPTIONS, steps=1).fit(X[:8], np.ma.masked_equal(np.arange(8) % 2, 1))
+    assert (fitted.predict(np.ma.masked_greater(X[:3], 99)) == LABELS[:3]).all()
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+@pytest.mark.parametrize("kind", [None, object])
+def test_a_missing_label_among_texts_is_no_class(missing, kind):
+    labels = np.array(["a", missing if kind else str(np.nan), *"bababa"], kind)
+    with pytest.raises(ValueError, match="the label of sequence 1 is missing"):
+        SuClassifier(**OPTIONS, steps=1).fit(X[:8], labels)
+
+
+def test_numbers_that_float32_does_not_tell_apart_are_refused():
+    x = 1.7e9 + np.arange(24.0)[:, None] / 24 + np.arange(6)
+    for given in (x, list(x)):
+        with pytest.raises(SurnnError, match=r"feature '0' has values .* float32 resolves 128"):
+            SuClassifier(**OPTIONS, steps=1).fit(given, np.arange(24) % 2)

@@ -110,6 +110,14 @@ def classifier(**options):
     return surnn.SuClassifier(**{**small, **options})
 
 
+@pytest.mark.parametrize("missing", [0, 3])
+def test_some_items_without_a_target_are_refused(missing):
+    """Without the first target there would be a forecast, without another a class None."""
+    items = [(torch.zeros(4), None if number == missing else number % 2) for number in range(6)]
+    with pytest.raises(ValueError, match=f"item {missing} has no target"):
+        series_of(items)
+
+
 def test_the_classifier_in_a_grid_search_and_a_pipeline():
     model = classifier()
     from sklearn.model_selection import GridSearchCV  # noqa: PLC0415 (optional)

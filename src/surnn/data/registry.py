@@ -77,11 +77,14 @@ _NOISE = tuple(
 _AAN = tuple(f"new_aan_pairs.{split}.tsv" for split in ("train", "eval", "test"))
 
 
-def _wikitext(name: str, version: str, size: int, sha256: str, *more: Layout) -> DataSet:
-    archive = f"wikitext-{version}-raw-v1.zip"
+def _wikitext(
+    name: str, version: str, size: int, sha256: str, *more: Layout, form: str = "raw"
+) -> DataSet:
+    folder = f"wikitext-{version}-raw" if form == "raw" else f"wikitext-{version}"
+    archive = f"{folder}-v1.zip"
     return DataSet(
         name=name,
-        title=f"WikiText-{version}, raw",
+        title=f"WikiText-{version}, {form}",
         licence="CC BY-SA 3.0",
         citation="Merity et al., Pointer Sentinel Mixture Models, ICLR 2017",
         remotes=(
@@ -97,10 +100,10 @@ def _wikitext(name: str, version: str, size: int, sha256: str, *more: Layout) ->
         ),
         layouts=(
             Layout("archive", (archive,)),
-            Layout("folder", tuple(f"wiki.{s}.raw" for s in ("train", "valid", "test"))),
+            Layout("folder", tuple(f"wiki.{s}.{form}" for s in ("train", "valid", "test"))),
             *more,
         ),
-        folders=(f"wikitext-{version}-raw",),
+        folders=(folder,),
     )
 
 
@@ -199,6 +202,14 @@ _ALL = (
         4_721_645,
         "ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11",
         Layout("packed", ("wikitext2_valid_test_only.tar.xz",), lacks="the training split"),
+    ),
+    _wikitext(
+        "wikitext2_tokens",
+        "2",
+        4_475_746,
+        "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+        Layout("packed", ("wikitext2_tokens.tar.xz",)),
+        form="tokens",
     ),
     DataSet(
         name="enwik8",

@@ -20,6 +20,8 @@ class Clips(NamedTuple):
     digit: np.ndarray
     take: np.ndarray
     """The number of the recording among those of its speaker and digit; 0-4 are for testing."""
+    speaker: np.ndarray
+    """The speaker's name."""
 
 
 def fsdd(data: Path | None = None) -> Clips:
@@ -29,7 +31,7 @@ def fsdd(data: Path | None = None) -> Clips:
     with reading(path):
         if stored.kind == "packed":
             arrays = npz(path)
-            return Clips(*(arrays[k] for k in ("pcm", "lens", "digit", "index")))
+            return Clips(*(arrays[k] for k in ("pcm", "lens", "digit", "index", "speaker")))
         clips = {
             name.rsplit("/", 1)[-1]: read_wav(name, content, 8000)
             for name, content in members(path)
@@ -44,6 +46,7 @@ def fsdd(data: Path | None = None) -> Clips:
         np.array([len(clips[name]) for name in names], np.int64),
         np.array([int(part[0]) for part in parts], np.uint8),
         np.array([int(part[-1]) for part in parts], np.uint8),
+        np.array([part[1] for part in parts]),
     )
 
 

@@ -1,5 +1,6 @@
 """Readers of the text sets, as bytes."""
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -11,6 +12,12 @@ from .locate import StoredSet, need
 from .registry import DataError
 
 ENWIK8_SIZE = 100_000_000
+WIKITEXT2_TOKENS = {
+    "train": "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f",
+    "valid": "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
+    "test": "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0",
+}
+"""SHA-256 of WikiText-2's files of words."""
 
 
 class Reviews(NamedTuple):
@@ -84,7 +91,7 @@ def aan_pairs(stored: StoredSet, split: Literal["train", "valid", "test"]) -> It
         raise DataError(f"{path} is empty; delete it and fetch it again: surnn data get aan")
 
 
-def wikitext(name: str, data: Path | None = None) -> dict[str, bytes]:
+def wikitext(name: str, data: Path | None = None, form: str = "raw") -> dict[str, bytes]:
     """The text of each available split: ``train``, ``valid``, ``test``."""
     stored = need(name, data)
     texts: dict[str, bytes] = {}
@@ -92,13 +99,26 @@ def wikitext(name: str, data: Path | None = None) -> dict[str, bytes]:
     with reading(source):
         for path, content in members(source):
             parts = path.rsplit("/", 1)[-1].split(".")
-            if len(parts) == 3 and parts[0] == "wiki" and parts[2] in ("raw", "tokens"):
+            if len(parts) == 3 and (parts[0], parts[2]) == ("wiki", form):
                 texts[parts[1]] = content.read()
     if not texts:
         raise DataError(
-            f"{source} holds no wiki.train, wiki.valid or wiki.test (.raw or .tokens); delete it "
-            f"and fetch it again: surnn data get {name}"
+            f"{source} holds no wiki.train.{form}, wiki.valid.{form} or wiki.test.{form}; delete "
+            f"it and fetch it again: surnn data get {name}"
         )
+    return texts
+
+
+def wikitext2_tokens(data: Path | None = None) -> dict[str, bytes]:
+    """WikiText-2's words as published, with ``<unk>`` for rare ones. Other files are refused."""
+    texts = wikitext("wikitext2_tokens", data, "tokens")
+    for split, expected in WIKITEXT2_TOKENS.items():
+        actual = hashlib.sha256(texts.get(split, b"")).hexdigest()
+        if actual != expected:
+            raise DataError(
+                f"wiki.{split}.tokens is not WikiText-2's (sha256 {actual} instead of {expected}); "
+                "fetch it again: surnn data get wikitext2_tokens"
+            )
     return texts
 
 

@@ -28,6 +28,7 @@ TASKS: dict[str, str] = {
     "lra_image": "surnn.tasks.cifar:LraImage",
     "lra_text": "surnn.tasks.text:LraText",
     "lra_retrieval": "surnn.tasks.retrieval:LraRetrieval",
+    "article_pairs": "surnn.tasks.article_pairs:ArticlePairs",
     "ecg_beats": "surnn.tasks.ecg:EcgBeats",
     "spoken_digits": "surnn.tasks.spoken_digits:SpokenDigits",
     "speech_commands": "surnn.tasks.speech_commands:SpeechCommands",
@@ -35,6 +36,7 @@ TASKS: dict[str, str] = {
     "enwik8": "surnn.tasks.enwik8:Enwik8",
     "wikitext103": "surnn.tasks.wikitext:WikiText103",
     "wikitext2": "surnn.tasks.wikitext:WikiText2",
+    "wikitext2_words": "surnn.tasks.wikitext:WikiText2Words",
     "text_file": "surnn.tasks.text_file:TextFile",
     "sequences": "surnn.tasks.sequences:Sequences",
 }

@@ -12,6 +12,7 @@ import torch
 
 from surnn.data.series import Series
 from surnn.data.series.arrays import from_arrays
+from surnn.data.series.base import check_resolution
 from surnn.data.text_files import read_text
 
 from .sequences import ON_RECORD, Sequences
@@ -76,20 +77,30 @@ def series_of(dataset: Any) -> Series:
     if not items:
         raise ValueError("the data set is empty; expected items (x, y)")
     pairs = [i if isinstance(i, tuple | list) and len(i) == 2 else (i, None) for i in items]
-    xs = [_array(x) for x, _ in pairs]
+    xs = [as_array(x) for x, _ in pairs]
     if any(x.ndim not in (1, 2) for x in xs):
         shape = next(x.shape for x in xs if x.ndim not in (1, 2))
         raise ValueError(f"expected x of shape [T] or [T, features], got {list(shape)}")
     xs = [x.reshape(len(x), -1) for x in xs]
-    ys = None if pairs[0][1] is None else [_array(y) for _, y in pairs]
+    without = [number for number, (_, y) in enumerate(pairs) if y is None]
+    if 0 < len(without) < len(pairs):
+        raise ValueError(f"item {without[0]} has no target, and others have: leave it out")
+    ys = None if without else [as_array(y) for _, y in pairs]
     return join_arrays(xs, ys)
 
 
 def join_arrays(xs: Sequence[np.ndarray], ys: Sequence[np.ndarray] | None) -> Series:
     """Sequences [T, F] of different lengths, and their targets, as one :class:`Series`."""
     lengths = np.array([len(x) for x in xs], np.int64)
-    values = np.concatenate(xs).astype(np.float32)
+    for number, x in enumerate(xs):
+        if x.dtype.kind not in "fiubO":
+            raise ValueError(f"sequence {number} has values of type {x.dtype}; expected numbers")
+    values = np.concatenate(xs)
+    if values.dtype.kind == "O":
+        values = values.astype(np.float64)  # None is NaN
     channels = tuple(map(str, range(values.shape[1])))
+    check_resolution(values, channels, "x")
+    values = values.astype(np.float32)
     if ys is None:
         return Series(values, lengths, channels, names=[f"x[{n}]" for n in range(len(xs))])
     per_step = all(y.ndim > 0 and len(y) == n > 1 for y, n in zip(ys, lengths, strict=True))
@@ -100,7 +111,13 @@ def join_arrays(xs: Sequence[np.ndarray], ys: Sequence[np.ndarray] | None) -> Se
     return Series(values, lengths, channels, target, per_step, names, names=rows)
 
 
-def _array(value: Any) -> np.ndarray:
+def as_array(value: Any) -> np.ndarray:
+    """A tensor or anything like an array; ValueError if values are masked."""
+    if np.ma.is_masked(value):
+        raise ValueError(
+            "an array has masked values, whose numbers mean nothing; fill them, for example with "
+            "x.filled(numpy.nan), or leave out those sequences"
+        )
     return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
 
 
@@ -111,14 +128,14 @@ def _check_count(targets: int, sequences: int) -> None:
 
 def series_of_arrays(x: Any, y: Any = None) -> Series:
     """Sequences [N, T] or [N, T, F], or a list of arrays [T] or [T, F]; targets [N] or [N, K]."""
-    y = None if y is None else _array(y)
+    y = None if y is None else as_array(y)
     if isinstance(x, list | tuple):
-        xs = [_array(each) for each in x]
+        xs = [as_array(each) for each in x]
         xs = [each.reshape(len(each), -1) for each in xs]
         if y is not None:
             _check_count(len(y), len(xs))
         return join_arrays(xs, None if y is None else list(y))
-    series = from_arrays(_array(x))
+    series = from_arrays(as_array(x))
     if y is None:
         return series
     _check_count(len(y), len(series.lengths))

@@ -72,6 +72,23 @@ class SequenceData:
         return moments(self.series.values, self.windows["train"])
 
 
+def match_channels(series: Series, channels: tuple[str, ...]) -> Series:
+    """The series with the features ``channels`` in their order; any features if there are none."""
+    if not channels or series.channels == channels:
+        return series
+    if sorted(series.channels) == sorted(channels):
+        index = [series.channels.index(name) for name in channels]
+        return replace(series, values=series.values[:, index], channels=channels)
+    have, expected = (", ".join(names[:12]) for names in (series.channels, channels))
+    hint = "choose columns with --task.features"
+    if len(series.channels) == len(channels):
+        hint += f", or if only the names differ, add --task.channels {' '.join(series.channels)}"
+    raise ValueError(
+        f"the data have {len(series.channels)} features {have}, and the task has {expected} "
+        f"({len(channels)}): {hint}"
+    )
+
+
 def moments(values: np.ndarray, spans: Spans) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each column over spans, ignoring NaN; read in chunks.
 

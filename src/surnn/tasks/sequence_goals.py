@@ -33,8 +33,9 @@ def has_classes(target: np.ndarray) -> bool:
 
 
 def class_texts(target: np.ndarray) -> np.ndarray:
-    """Targets [R, 1] as texts [R]: whole numbers without a point, missing ones empty."""
-    return as_texts(target[:, 0])
+    """Targets [R, 1] as texts [R]: whole numbers without a point, missing ones (NaN) empty."""
+    texts = as_texts(target[:, 0])
+    return np.where(np.char.lower(texts) == "nan", "", texts)
 
 
 def class_names(texts: np.ndarray) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ lie in another part than its inputs.
 """
 
 import hashlib
-from typing import Literal, NamedTuple
+from itertools import combinations
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -74,6 +75,16 @@ def split_series(
         *(_join(part, _whole(series, r)) for part, r in zip(parts[1:], fixed, strict=True)),
     ]
     return dict(zip(SPLITS, parts, strict=True))
+
+
+def check_different(about: dict[str, Any]) -> None:
+    """Raise ValueError if the fingerprints of two files are the same."""
+    for one, other in combinations(about, 2):
+        if about[one] == about[other]:
+            raise ValueError(
+                f"task.{one} and task.{other} have the same contents, so that scores would be "
+                "those of training: name other data, or leave one out"
+            )
 
 
 def _remaining(

@@ -15,11 +15,11 @@ from surnn.data.text_files import read_text
 
 from .base import Batch, Output, Score, Split, Task, Values
 from .batching import get_data, row_numbers, set_data
-from .sequence_data import Missing, SequenceData, fill_missing, moments
+from .sequence_data import Missing, SequenceData, fill_missing, match_channels, moments
 from .sequence_facts import SequenceFacts, sequence_facts
 from .sequence_goals import Goal, check_goal, class_names, class_numbers, class_texts, find_goal
 from .sequence_scores import SequenceScores
-from .sequence_splits import How, cut_windows, split_series
+from .sequence_splits import How, check_different, cut_windows, split_series
 
 PATHS = ("path", "valid_path", "test_path")
 ON_RECORD = "sequences.json"
@@ -257,12 +257,6 @@ class Sequences(SequenceScores, Task):  # type: ignore[misc]  # kinds depend on 
 
     def prepare(self, device: torch.device, data: Path | None = None) -> None:
         series, given, about = self._read(data)
-        if self.channels and len(series.channels) != len(self.channels):
-            raise ValueError(
-                f"the data have {len(series.channels)} features ({', '.join(series.channels[:8])}),"
-                f" and the task has {len(self.channels)} ({', '.join(self.channels[:8])}); choose "
-                "columns with --task.features"
-            )
         task = self.complete(data)
         stored = task._encode(series, given)
         set_data(self, stored)
@@ -288,10 +282,12 @@ class Sequences(SequenceScores, Task):  # type: ignore[misc]  # kinds depend on 
             series, about[option] = load_series(path, columns)
             parts.append(series)
             given.append(np.full(len(series.lengths), number))
+        if self.shares[0] > 0:
+            check_different(about)
         return self._joined(parts), np.concatenate(given), about
 
     def _joined(self, parts: list[Series]) -> Series:
-        return parts[0] if len(parts) == 1 else join_series(parts)
+        return match_channels(join_series(parts) if len(parts) > 1 else parts[0], self.channels)
 
     def _split(self, series: Series, given: np.ndarray) -> dict:
         strata = None

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from surnn.config import OURS, TrainConfig, gate_config
 from surnn.data.series import Series
 from surnn.errors import option_errors
-from surnn.tasks.python_data import PythonData, series_of_arrays
+from surnn.tasks.python_data import PythonData, as_array, series_of_arrays
 
 from .from_python import run_config
 from .trainer import Trainer
@@ -143,15 +143,17 @@ class SuClassifier(ClassifierMixin, SuEstimator):
 
     def fit(self, X: Any, y: Any) -> "SuClassifier":
         """Train on sequences X with labels y."""
-        labels = np.asarray(y)
+        labels = as_array(y)
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = labels[:, 0]
         if labels.ndim != 1:
             raise ValueError(
                 f"y must be one label for each sequence, [N], got {list(labels.shape)}"
             )
-        if labels.dtype.kind == "f" and np.isnan(labels).any():
-            raise ValueError(f"the label of sequence {int(np.isnan(labels).argmax())} is NaN")
+        # numpy makes the text nan of a NaN among texts.
+        missing = [v is None or v != v or str(v).lower() == "nan" for v in labels.tolist()]  # noqa: PLR0124
+        if any(missing):
+            raise ValueError(f"the label of sequence {missing.index(True)} is missing (NaN)")
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         self._fit(X, numbers)
         return self
@@ -183,7 +185,7 @@ class SuRegressor(RegressorMixin, SuEstimator):
     def fit(self, X: Any, y: Any) -> "SuRegressor":
         """Train on sequences X with numbers y, [N] or [N, K]."""
         self._shape = np.shape(y)[1:]
-        self._fit(X, np.asarray(y, np.float64))
+        self._fit(X, as_array(y).astype(np.float64))
         return self
 
     def predict(self, X: Any) -> np.ndarray:

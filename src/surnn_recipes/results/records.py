@@ -1,12 +1,15 @@
 """Records of runs in results/rows: per recipe a folder with record.json and a folder per seed."""
 
 import json
+import re
 import shlex
 import shutil
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from surnn.config import RunConfig
 from surnn.models.model import SequenceModel
 from surnn.report.curves import steps_per_second
 from surnn.runs.config_json import config_from_dict
@@ -74,6 +77,7 @@ def add(
         for name in FILES:
             if (path / name).exists():
                 shutil.copyfile(path / name, target / name)
+        name_start(target / "config.json")
         environment = without_folders({**folder.environment(), "other_runs": other_runs})
         (target / "environment.json").write_text(json.dumps(environment, indent=2) + "\n")
         if (target / "resumed.jsonl").exists():
@@ -83,11 +87,24 @@ def add(
 
 
 def without_folders(environment: dict[str, Any]) -> dict[str, Any]:
-    """The environment with the names of data sets instead of their paths."""
-    if "data" not in environment:  # only tasks with data sets have it
-        return environment
-    names = {task: Path(path).name for task, path in environment["data"].items()}
-    return {**environment, "data": names}
+    """The environment with the names of data sets, and of a run that gave the first weights,
+    instead of their paths."""
+    if "data" in environment:  # only tasks with data sets have it
+        names = {task: Path(path).name for task, path in environment["data"].items()}
+        environment = {**environment, "data": names}
+    if "command" in environment:  # no line of resumed.jsonl has it
+        command = re.sub(r"(?<=--train\.start )\S*/", "", environment["command"])
+        environment = {**environment, "command": command}
+    return environment
+
+
+def name_start(config: Path) -> None:
+    """Write a run's configuration with the name of the run that gave its first weights, instead of
+    its path."""
+    options = json.loads(config.read_text())
+    if options["train"].get("start") is not None:
+        options["train"]["start"] = Path(options["train"]["start"]).name
+        config.write_text(json.dumps(options, indent=2) + "\n")
 
 
 def rebuild(rows: Path) -> None:
@@ -107,7 +124,7 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
     # Files of different versions differ in their options; the configurations they load as do not.
     configs = [config_from_dict(RunFolder.open(seed).config()) for seed in seeds]
     config, numbers = configs[0], [each.train.seed for each in configs]
-    if any(with_seed(each, config.train.seed) != config for each in configs):
+    if any(seed_of(config, each.train.seed) != each for each in configs):
         raise ResultsError(f"{seeds[0].parent}: these seeds differ in their configuration")
     task, full = config.task, recipe()
     tests, steps, seconds, speeds, memory = [], [], [], [], []
@@ -162,6 +179,15 @@ def summary(recipe: Recipe, seeds: list[Path]) -> dict[str, Any]:
         "command": command(seeds[0]), "initial_options": initial_options(seeds),
         "other_runs": max(each["other_runs"] for each in environments),
     }  # fmt: skip
+
+
+def seed_of(config: RunConfig, seed: int) -> RunConfig:
+    """The same run with another seed. If it starts with the weights of a run that is named after
+    its seed, the other one starts with those of the run that is named after that one."""
+    start, train = config.train.start, config.train
+    if start is not None:
+        train = replace(train, start=start.replace(f"seed{train.seed}", f"seed{seed}"))
+    return with_seed(replace(config, train=train), seed)
 
 
 def initial_options(seeds: list[Path]) -> dict[str, Any]:

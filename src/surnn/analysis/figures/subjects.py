@@ -53,8 +53,13 @@ class Subject:
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """Options by name, with defaults for those that are newer than the run."""
-        return flat(config_to_dict(self.config))
+        """Options by name, with defaults for those that are newer than the run. Seeds that start
+        with weights of their own (``clips-seed0``, ``clips-seed1``) have the same options."""
+        options = flat(config_to_dict(self.config))
+        if options["train.start"] is not None:
+            seed = f"seed{options['train.seed']}"
+            options["train.start"] = options["train.start"].replace(seed, "seed*")
+        return options
 
     @property
     def kind(self) -> str:

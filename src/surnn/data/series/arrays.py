@@ -7,7 +7,7 @@ import numpy as np
 from surnn.data import DataError
 from surnn.data.archives import PADDING, npz
 
-from .base import Columns, Series
+from .base import Columns, Series, check_resolution
 
 INPUTS = ("x", "X", "values", "data", "inputs")
 TARGETS = ("y", "Y", "labels", "label", "target", "targets")
@@ -15,7 +15,7 @@ TARGETS = ("y", "Y", "labels", "label", "target", "targets")
 
 def read_arrays(path: Path, columns: Columns) -> Series:
     """The sequences of one file."""
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         arrays = npz(path)
     else:
         arrays = {"x": load_array(path)}
@@ -66,13 +66,15 @@ def from_arrays(
             y = y.reshape(count, steps, -1)[inside]
         target = y.reshape(len(y), -1)
         target = target.astype(np.float64) if target.dtype.kind in "fiub" else target.astype(str)
+    channels = tuple(map(str, range(features)))
+    check_resolution(values, channels, name)
     if values.dtype != np.float32:
         with np.errstate(over="ignore"):  # what becomes infinite is refused with its place
             values = values.astype(np.float32)
     return Series(
         values,
         lengths,
-        tuple(map(str, range(features))),
+        channels,
         target,
         per_step,
         () if target is None else tuple(f"y{k}" for k in range(target.shape[1])),

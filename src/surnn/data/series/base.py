@@ -12,6 +12,8 @@ from surnn.data import DataError
 Layout = Literal["long", "wide"]
 LARGEST_TEXTS = 1 << 30
 """Most bytes of an array of texts."""
+FEWEST_LEVELS = 16
+"""Fewest values that float32 must have between the least and the largest of a feature."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Series:
     """[N] texts: patients, speakers, machines."""
     names: Sequence[str] = field(default_factory=list)
     """[N] where each sequence comes from, for messages."""
+    rate: int = 0
+    """Samples a second of wav files; 0 for other data."""
 
     @property
     def starts(self) -> np.ndarray:
@@ -95,6 +99,24 @@ def join_parts(parts: list[Part], channels: tuple[str, ...]) -> Series:
         groups=text_array([part.group or "" for part in parts]) if grouped else None,
         names=[part.name for part in parts],
     )
+
+
+def check_resolution(values: np.ndarray, channels: Sequence[str], source: str) -> None:
+    """Raise if float32, in which models compute, holds hardly any of a feature's changes [S, F]."""
+    if values.dtype.itemsize < 8 or not len(values):
+        return
+    bounds = np.fmin.reduce(values, 0), np.fmax.reduce(values, 0)
+    for name, low, high in zip(channels, *(b.tolist() for b in bounds), strict=True):
+        largest = max(abs(low), abs(high))
+        if not largest <= float(np.finfo(np.float32).max):
+            continue  # refused where sequences are used, with its place
+        step = float(np.spacing(np.float32(largest)))
+        if 0 < high - low < FEWEST_LEVELS * step:
+            raise DataError(
+                f"{source}: feature {name!r} has values from {low:.12g} to {high:.12g}, and "
+                f"float32 resolves {step:g} there; subtract an offset, or leave it out (a time is "
+                "no feature: --task.time)"
+            )
 
 
 def text_array(texts: Sequence[str]) -> np.ndarray:

@@ -15,11 +15,12 @@ from surnn.data import DataError
 
 from .arrays import read_arrays
 from .base import Columns, Part, Series, join_parts
-from .tables import read_table
+from .tables import delimiter, read_table
 from .ts_format import read_ts
 from .waves import read_wave, wave_features
 
 Reader = Callable[[Path, Columns], Series]
+Labels = dict[Path, str]
 READERS: dict[str, Reader] = {
     ".csv": read_table,
     ".tsv": read_table,
@@ -46,7 +47,7 @@ def read_series(path: Path, columns: Columns) -> Series:
     with reading(files[0]):
         if len(files) == 1 and not path.is_dir():
             return READERS[suffix](files[0], columns)
-    labels = read_labels(path, columns)
+    labels = read_labels(path, columns, files)
     return join_series([_labelled(file, path, columns, labels) for file in files])
 
 
@@ -63,7 +64,10 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def list_files(path: Path, columns: Columns) -> list[Path]:
-    """The file, or the files of a folder that have a known suffix, sorted by name."""
+    """The file, or the files of a folder that have a known suffix, sorted by name.
+
+    Hidden files and folders are left out: they are copies that other programs made.
+    """
     if path.is_file():
         if path.suffix.lower() not in READERS:
             raise DataError(f"{path} has an unknown format; expected {', '.join(READERS)}")
@@ -72,7 +76,7 @@ def list_files(path: Path, columns: Columns) -> list[Path]:
         raise DataError(f"there is no file or folder {path}")
     labels = path / columns.labels if columns.labels else None
     files = [f for f in sorted(path.rglob("*")) if f.suffix.lower() in READERS and f.is_file()]
-    files = [f for f in files if f != labels]
+    files = [f for f in files if f != labels and not _is_hidden(f.relative_to(path))]
     if not files:
         raise DataError(f"{path} has no files of a known format: {', '.join(READERS)}")
     kinds = sorted({file.suffix.lower() for file in files})
@@ -84,11 +88,19 @@ def list_files(path: Path, columns: Columns) -> list[Path]:
     return files
 
 
+def _is_hidden(file: Path) -> bool:
+    return any(part.startswith(".") or part == "__MACOSX" for part in file.parts)
+
+
+def labels_path(path: Path, columns: Columns) -> Path | None:
+    """The file of labels in a folder, or beside a file."""
+    return (path if path.is_dir() else path.parent) / columns.labels if columns.labels else None
+
+
 def fingerprint(path: Path, columns: Columns) -> dict[str, int | str]:
     """The number of files, their bytes and the checksum of their names and contents."""
     files, digest, size = list_files(path, columns), hashlib.sha256(), 0
-    if columns.labels:
-        labels = (path if path.is_dir() else path.parent) / columns.labels
+    if labels := labels_path(path, columns):
         if not labels.is_file():
             raise DataError(f"there is no file {labels}, which --task.labels names")
         files.append(labels)
@@ -105,10 +117,12 @@ def fingerprint(path: Path, columns: Columns) -> dict[str, int | str]:
 # ---------------------------------------------------------------------------- folders
 
 
-def _labelled(file: Path, root: Path, columns: Columns, labels: dict[str, str]) -> Series:
+def _labelled(file: Path, root: Path, columns: Columns, labels: Labels) -> Series:
     """The sequences of one file of a folder, with the label and group that its name has."""
     with reading(file):
         inside = replace(columns, group="") if columns.names else columns
+        if not columns.target and (labels or "{class}" in columns.names):
+            inside = replace(inside, has_target=False)  # no column only because of its name
         series = READERS[file.suffix.lower()](file, inside)
     label, group = _from_name(file, root, columns, labels)
     count = len(series.lengths)
@@ -122,7 +136,7 @@ def _labelled(file: Path, root: Path, columns: Columns, labels: dict[str, str]) 
 
 
 def _from_name(
-    file: Path, root: Path, columns: Columns, labels: dict[str, str]
+    file: Path, root: Path, columns: Columns, labels: Labels
 ) -> tuple[str | None, str | None]:
     """The class and the group of a file: by a table of labels, by ``names``, or by its folder."""
     relative = file.relative_to(root)
@@ -131,10 +145,7 @@ def _from_name(
     if columns.group and columns.names and group is None:
         raise DataError(f"--task.names has no {{{columns.group}}}, which --task.group names")
     if labels:
-        for key in (relative.as_posix(), file.name, file.stem):
-            if key in labels:
-                return labels[key], group
-        raise DataError(f"{relative} has no row in {columns.labels}")
+        return labels[file], group
     if "class" in parts:
         return parts["class"], group
     return (relative.parts[0] if len(relative.parts) > 1 else None), group
@@ -163,19 +174,46 @@ def match_name(template: str, name: str) -> dict[str, str]:
     return match.groupdict()
 
 
-def read_labels(root: Path, columns: Columns) -> dict[str, str]:
-    """The labels of files: a CSV file with names in its first column, labels in its second."""
+def read_labels(root: Path, columns: Columns, files: list[Path]) -> Labels:
+    """The labels of files: a table with names in its first column, labels in its second."""
     if not columns.labels:
         return {}
     path = root / columns.labels
     if not path.is_file():
         raise DataError(f"there is no file {path}, which --task.labels names")
-    with reading(path), path.open(newline="", encoding="utf-8-sig") as file:
-        return {row[0].strip(): row[1].strip() for row in csv.reader(file) if len(row) > 1}
+    by_name: dict[str, str] = {}
+    with reading(path), path.open(newline="", encoding="utf-8-sig") as table:
+        mark = delimiter(table.readline(), path)
+        table.seek(0)
+        for number, row in enumerate(csv.reader(table, delimiter=mark), 1):
+            if not any(row):
+                continue
+            name, label = (word.strip() for word in (*row, "")[:2])
+            if not label:
+                raise DataError(f"{path}: row {number} has no label")
+            if by_name.setdefault(name, label) != label:
+                raise DataError(f"{path}: row {number} has a second label for {name!r}")
+    if not by_name:
+        raise DataError(f"{path} has no labels")
+    labels, owner = {}, {}
+    for file in files:
+        relative = file.relative_to(root).as_posix()
+        names = (relative, file.name, file.stem)
+        name = next((n for n in names if n in by_name), None)
+        if name is None:
+            raise DataError(f"{relative} has no row in {columns.labels}")
+        other = owner.setdefault(name, relative)
+        if other != relative:
+            raise DataError(
+                f"{name!r} in {path} is the name of {other} and of {relative}; expected the names "
+                "with their folders"
+            )
+        labels[file] = by_name[name]
+    return labels
 
 
 def _waves(files: list[Path], root: Path, columns: Columns) -> Series:
-    labels, rates, parts = read_labels(root, columns), set(), []
+    labels, rates, parts = read_labels(root, columns, files), set(), []
     for file in files:
         with reading(file):
             samples, rate = read_wave(file)
@@ -190,7 +228,8 @@ def _waves(files: list[Path], root: Path, columns: Columns) -> Series:
         name = file.relative_to(root).as_posix()
         parts.append(Part(values.astype(np.float32), name, label, group))
     kind = "band" if columns.bands else "sample"
-    return join_parts(parts, tuple(f"{kind} {k}" for k in range(parts[0].values.shape[1])))
+    names = tuple(f"{kind} {k}" for k in range(parts[0].values.shape[1]))
+    return replace(join_parts(parts, names), rate=max(rates))
 
 
 def join_series(parts: list[Series]) -> Series:
@@ -201,6 +240,11 @@ def join_series(parts: list[Series]) -> Series:
             raise DataError(
                 f"{first.names[0]} has the features {', '.join(first.channels)}, and "
                 f"{part.names[0]} has {', '.join(part.channels)}; expected the same in all files"
+            )
+        if part.rate != first.rate:
+            raise DataError(
+                f"{part.names[0]} has {part.rate} samples a second and {first.names[0]} has "
+                f"{first.rate}; expected one rate: convert them, for example with sox"
             )
         if (part.target is None) != (first.target is None):
             raise DataError(f"{part.names[0]} or {first.names[0]} has no target; expected all")
@@ -223,6 +267,7 @@ def join_series(parts: list[Series]) -> Series:
         first.target_names,
         np.concatenate(groups) if groups else None,
         [name for part in parts for name in part.names],
+        first.rate,
     )
 
 

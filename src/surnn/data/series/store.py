@@ -14,7 +14,7 @@ from surnn.data import DataError
 from surnn.data.locate import cache_root
 
 from .base import Columns, Series
-from .read import fingerprint, list_files, read_series
+from .read import fingerprint, labels_path, list_files, read_series
 
 LARGE = 256 << 20
 """Bytes of values from which on a set is memory-mapped."""
@@ -32,7 +32,9 @@ def load_series(path: Path, columns: Columns) -> tuple[Series, dict[str, int | s
 
 
 def _stamp(path: Path, columns: Columns) -> Stamp:
-    files = list_files(path, columns)
+    files, labels = list_files(path, columns), labels_path(path, columns)
+    if labels and labels.is_file():
+        files.append(labels)
     return tuple((str(f), (about := f.stat()).st_size, about.st_mtime_ns) for f in files)
 
 
@@ -78,6 +80,7 @@ def _write(folder: Path, series: Series) -> None:
             target_names=np.array(series.target_names, dtype=str),
             per_step=np.array(series.per_step),
             names=np.array(series.names),
+            rate=np.array(series.rate),
             **arrays,  # type: ignore[arg-type]
         )
         if not folder.exists():
@@ -95,4 +98,5 @@ def _open(folder: Path) -> Series:
             tuple(rest["target_names"].tolist()),
             rest["groups"] if "groups" in rest.files else None,
             rest["names"].tolist(),
+            int(rest["rate"]) if "rate" in rest.files else 0,  # stored by 0.1.0
         )

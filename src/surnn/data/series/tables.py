@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from surnn.data import DataError, archives
-from surnn.errors import MissingExtra, suggestion
+from surnn.errors import MissingExtra
 
 from .base import (
     LARGEST_TEXTS,
@@ -22,27 +22,29 @@ from .base import (
     as_numbers,
     as_numbers_or_texts,
     as_texts,
+    check_resolution,
     text_array,
+)
+from .columns import (
+    Table,
+    check_names,
+    check_sequences,
+    feature_names,
+    is_number,
+    with_usual_names,
 )
 
 TEXT_TYPES = ("string", "large_string", "binary", "large_binary")
 CHUNK = 100_000
 """Rows that are converted at a time."""
-USUAL = {
-    "id": ("id", "series", "series_id", "sequence", "sequence_id"),
-    "time": ("time", "t", "timestamp", "date", "datetime"),
-    "target": ("label", "target", "class", "y"),
-}
-"""Names that a column usually has; used if no option names it."""
-Table = dict[str, np.ndarray]
-"""Columns by name: float64 or texts. Identifiers and times may be int64, because float64 holds
-whole numbers up to 2^53 only."""
 
 
 def read_table(path: Path, columns: Columns) -> Series:
     """The sequences of one file."""
     table = (
-        read_parquet(path, columns) if path.suffix == ".parquet" else read_delimited(path, columns)
+        read_parquet(path, columns)
+        if path.suffix.lower() == ".parquet"
+        else read_delimited(path, columns)
     )
     columns = with_usual_names(columns, tuple(table))
     check_names(columns, tuple(table), path)
@@ -60,7 +62,7 @@ def read_delimited(path: Path, columns: Columns) -> Table:
     header: tuple[str, ...] = ()
     kept, time = set(), ""
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-        rows = csv.reader(file, delimiter=_delimiter(file.readline(), path))
+        rows = csv.reader(file, delimiter=delimiter(file.readline(), path))
         file.seek(0)
         for block in _blocks(rows):
             if not header:
@@ -93,11 +95,15 @@ def _convert(column: np.ndarray, as_text: bool, as_time: bool) -> np.ndarray:
     if as_time:
         with contextlib.suppress(ValueError, OverflowError):
             return column.astype(np.int64)
+    words = np.char.lower(np.char.strip(column))
+    if np.isin(words, ("true", "false", "")).all() and (words != "").any():
+        return np.select((words == "true", words == "false"), (1.0, 0.0), np.nan)
     return as_numbers_or_texts(column)
 
 
-def _delimiter(line: str, path: Path) -> str:
-    if path.suffix == ".tsv":
+def delimiter(line: str, path: Path) -> str:
+    """The mark between the columns of a table, from its first line."""
+    if path.suffix.lower() == ".tsv":
         return "\t"
     return max(",;\t", key=line.count)
 
@@ -121,13 +127,13 @@ def _split_header(block: list[list[str]]) -> tuple[tuple[str, ...], list[list[st
 def _is_header(first: list[str], second: list[str]) -> bool:
     """Whether the first row names columns. A row of a wide table may begin with a text too."""
     words = [word for word in first if word]
-    numbers = as_numbers(text_array([word for word in words if _is_number(word)])).tolist()
+    numbers = as_numbers(text_array([word for word in words if is_number(word)])).tolist()
     if len(numbers) > 2 and numbers == list(range(len(numbers))):
         return True  # 0, 1, 2, ..., as pandas names columns
     if len(numbers) == len(words):
         return False
     pairs = zip(first, second, strict=False)
-    if any(word and not _is_number(word) and _is_number(below) for word, below in pairs):
+    if any(word and not is_number(word) and is_number(below) for word, below in pairs):
         return True
     return all(a < b for a, b in pairwise(numbers))  # time steps as names, or no number at all
 
@@ -193,90 +199,12 @@ def _from_arrow(column: Any, exact: bool) -> np.ndarray:
     return values
 
 
-# ---------------------------------------------------------------------------- names of columns
-
-
-def with_usual_names(columns: Columns, header: tuple[str, ...]) -> Columns:
-    """The options with usual names of columns where none is given."""
-    by_lower = {name.lower(): name for name in reversed(header)}
-    chosen = {}
-    for option in ("target",) if columns.layout == "wide" else USUAL:
-        if option == "target" and not columns.has_target:
-            continue
-        if not getattr(columns, option):
-            name = next((by_lower[n] for n in USUAL[option] if n in by_lower), "")
-            taken = (columns.id, columns.time, columns.group, *columns.features, *columns.target)
-            if name and name not in taken:
-                chosen[option] = (name,) if option == "target" else name
-    if columns.layout == "wide" and not columns.target and "target" not in chosen:
-        chosen["target"] = next(((name,) for name in header if name), ())
-    return replace(columns, **chosen)
-
-
-def check_names(columns: Columns, header: tuple[str, ...], path: Path) -> None:
-    """Raise if an option names a column that does not exist."""
-    single = {"id": columns.id, "time": columns.time, "group": columns.group}
-    named = [(option, name) for option, name in single.items() if name]
-    named += [("features", name) for name in columns.features]
-    named += [("target", name) for name in columns.target]
-    for option, name in named:
-        if name not in header:
-            hint = suggestion(name, header, f"its columns are {', '.join(header[:12])}")
-            raise DataError(f"{path} has no column {name!r} for --task.{option}; {hint}")
-
-
-def _feature_names(table: Table, columns: Columns, path: Path) -> tuple[str, ...]:
-    if columns.features:
-        names = columns.features
-        if texts := [name for name in names if table[name].dtype.kind == "U"]:
-            bad = table[texts[0]]
-            example = next(v for v in bad if not _is_number(v))
-            raise DataError(
-                f"{path}: the column {texts[0]!r} of --task.features has values that are not "
-                f"numbers, such as {example[:40]!r}; leave it out, or replace its texts by numbers"
-            )
-        return names
-    other = {columns.id, columns.time, columns.group, *columns.target}
-    for name in table:
-        if name not in other:
-            _check_no_typing_error(name, table[name], path)
-    names = tuple(n for n, c in table.items() if n not in other and c.dtype.kind != "U")
-    if not names:
-        raise DataError(
-            f"{path} has no columns of numbers besides id, time, group and target; name the "
-            f"inputs with --task.features; its columns are {', '.join(table)}"
-        )
-    return names
-
-
-def _check_no_typing_error(name: str, column: np.ndarray, path: Path) -> None:
-    """Columns of texts are no inputs; one that is mostly numbers was meant to be one."""
-    if column.dtype.kind != "U":
-        return
-    texts, counts = np.unique(column, return_counts=True)
-    bad = np.array([not _is_number(text) for text in texts.tolist()])
-    if 2 * counts[bad].sum() < counts.sum():
-        row = int(np.flatnonzero(np.isin(column, texts[bad]))[0])
-        raise DataError(
-            f"{path}: the column {name!r} has numbers, but {column[row][:40]!r} in row {row + 1}; "
-            "correct it (an empty cell is a missing value), or choose inputs with --task.features"
-        )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        as_numbers(np.array([text]))
-    except ValueError:
-        return False
-    return True
-
-
 # ---------------------------------------------------------------------------- long and wide
 
 
 def from_long(table: Table, columns: Columns, path: Path) -> Series:
     """One row per time step; rows with the same id are a sequence, in the order of time."""
-    channels = _feature_names(table, columns, path)
+    channels = feature_names(table, columns, path)
     rows = len(next(iter(table.values())))
     ids = as_texts(table[columns.id]) if columns.id else np.full(rows, path.stem)
     if missing := np.flatnonzero(np.isin(ids, ("", "nan"))).tolist() if columns.id else []:
@@ -294,10 +222,13 @@ def from_long(table: Table, columns: Columns, path: Path) -> Series:
     def column(name: str) -> np.ndarray:
         return table[name] if in_order else table[name][order]
 
+    if columns.time and not columns.id and not columns.features:
+        check_sequences(table, columns, path)
     values = np.empty((rows, len(channels)), np.float32)
     for index, name in enumerate(channels):
         with np.errstate(over="ignore"):  # what becomes infinite is refused with its place
             values[:, index] = column(name)
+        check_resolution(table[name][:, None], (name,), str(path))
     target, per_step = None, False
     if columns.target:
         target = _stack_targets([column(name) for name in columns.target])
@@ -364,7 +295,7 @@ def _parse_dates(column: np.ndarray, path: Path) -> np.ndarray:
 
 def from_wide(table: Table, columns: Columns, path: Path) -> Series:
     """One row per sequence; columns are its time steps. Missing values at the end are padding."""
-    steps = _feature_names(table, replace(columns, id=columns.id, time=""), path)
+    steps = feature_names(table, replace(columns, id=columns.id, time=""), path)
     values = np.stack([table[name] for name in steps], 1).astype(np.float32)
     inside = ~np.isnan(values)
     lengths = len(steps) - np.argmax(inside[:, ::-1], 1)

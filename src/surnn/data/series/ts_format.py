@@ -18,13 +18,18 @@ def read_ts(path: Path) -> Series:
             if not text or text.startswith("#"):
                 continue
             if text.startswith("@"):
-                word, _, rest = text[1:].partition(" ")
-                if word.lower() in ("classlabel", "targetlabel"):
-                    labelled = rest.strip().lower().startswith("true")
-                if word.lower() == "timestamps" and rest.strip().lower() == "true":
+                word, *rest = text[1:].lower().split()
+                if word in ("classlabel", "targetlabel"):
+                    labelled = rest[:1] == ["true"]
+                if word == "timestamps" and rest[:1] == ["true"]:
                     raise DataError(f"{path} has time stamps in its data, which are not supported")
                 continue
-            parts.append(_sequence(text, labelled is not False, f"{path.name}:{number}"))
+            if labelled is None:
+                raise DataError(
+                    f"{path} does not say whether its lines end with a label; add a line "
+                    "'@classLabel true' or '@classLabel false' above @data"
+                )
+            parts.append(_sequence(text, labelled, f"{path.name}:{number}"))
     if not parts:
         raise DataError(f"{path} has no data; expected lines like 1.0,2.0,3.0:label after @data")
     return join_parts(parts, tuple(map(str, range(parts[0].values.shape[1]))))

@@ -12,6 +12,8 @@ from surnn.data.text_files import open_regular
 
 MAX_RATE = 1 << 20
 """Most samples a second: the memory of a spectrum follows the rate that a file claims."""
+UNKNOWN_SIZE = 0x7FFFF000
+"""Bytes from which on a size means that a program wrote to a pipe and did not know it."""
 FLOOR = 1e-6
 """Added to energies before the logarithm, so that silence is finite."""
 
@@ -22,6 +24,9 @@ def read_wave(path: Path) -> tuple[np.ndarray, int]:
         with os.fdopen(open_regular(path), "rb") as raw_file, wave.open(raw_file) as file:
             channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
             raw = file.readframes(file.getnframes())
+            claimed = file.getnframes() * channels * width
+            if len(raw) < claimed < UNKNOWN_SIZE:
+                raise EOFError(f"it ends early, after {len(raw):,} of {claimed:,} bytes")
     except (wave.Error, EOFError, OSError) as error:
         reason = str(error) or "it ends early"
         raise DataError(

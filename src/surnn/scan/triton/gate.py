@@ -25,6 +25,7 @@ from .tiles import (
     load_units,
     per_row,
     resets_at,
+    silence,
     units,
 )
 
@@ -79,6 +80,7 @@ def gate_kernel(
     FIRST,
     LENGTHS,
     RESET,  # [T, B]
+    SILENT,  # [S, N, D]: recurrent products with a state of zeros
     RELEVANT,  # [T, b, N]
     GRAD_Y,  # [T, B, N, D]
     STATES,  # [rows, C, D]
@@ -130,6 +132,8 @@ def gate_kernel(
     exists = units(rb < B, rd, D, BD)
     unit = load_units(UNIT, n, N, rd, P, D)
     bias = load_bias(BIAS, MORE, n, N, rd, S, D, ADDED)
+    if DECAYS or RESETS:
+        silent = load_units(SILENT, n, N, rd, S, D)
     if DECAYS:
         decay = load_decay(DECAY, n, rd, C, D)
         end = end_of(LENGTHS, rb, T, B, HAS_LENGTHS)
@@ -184,7 +188,7 @@ def gate_kernel(
             for s in tl.static_range(S):
                 q = q + (product[s].to(tl.float32),)
             if DECAYS or RESETS:
-                q = cut(received == 0, q, S)
+                q = silence(received == 0, q, silent, S)
             if HAS_DRIVE:
                 x = ()
                 for s in tl.static_range(S):

@@ -140,9 +140,9 @@ def linearize(scan: ScanLaunch, drives: Piece, states: Piece, grads: EventGradie
     launch(
         linearize_kernel, grid, drives, operands.recurrent, scan.unit,
         scan.pointer(operands.decay), lists.time, lists.sequence, lists.first,
-        scan.pointer(operands.reset), states, grads.work, grads.products, *plan.sizes,
-        BI=plan.tile_depth_of(plan.width), BM=rows, HAS_PRODUCTS=grads.by_gate,
-        **plan.parallel_constants, num_warps=8,
+        scan.pointer(operands.reset), scan.pointer(scan.silent), states, grads.work,
+        grads.products, *plan.sizes, BI=plan.tile_depth_of(plan.width), BM=rows,
+        HAS_PRODUCTS=grads.by_gate, **plan.parallel_constants, num_warps=8,
     )  # fmt: skip
 
 
@@ -240,10 +240,10 @@ def _over_rows(
     deep, inner, warps, stages = weight_tile(plan, features)
     launch(
         weight_gradient_kernel, (plan.head_parts, cdiv(features, inner), splits), work, source,
-        lists.time, lists.sequence, lists.first, scan.pointer(operands.reset), *grads,
-        stride, *plan.sizes, features, splits, S=cell.drives, K=cell.coefficients,
-        LAST=(cell.columns if recurrent else cell.drives) - 1, D=plan.width, BD=plan.tile_width,
-        CD=cell.components * plan.width, BM=deep, BI=inner, SHARED=plan.shared,
+        lists.time, lists.sequence, lists.first, scan.pointer(operands.reset),
+        scan.pointer(scan.open), *grads, stride, *plan.sizes, features, splits, S=cell.drives,
+        K=cell.coefficients, LAST=(cell.columns if recurrent else cell.drives) - 1, D=plan.width,
+        BD=plan.tile_width, CD=cell.components * plan.width, BM=deep, BI=inner, SHARED=plan.shared,
         RECURRENT=recurrent, DECAYS=plan.decays, RESETS=plan.resets,
         PRECISION=plan.precision, num_warps=warps, num_stages=stages,
     )  # fmt: skip
@@ -262,10 +262,11 @@ def input_gradient(scan: ScanLaunch, work: Piece) -> Tensor:
     tiles = cdiv(steps, tile_steps) * cdiv(batch, sequences)
     launch(
         input_gradient_kernel, (tiles, cdiv(plan.features, inner)), work, operands.weight,
-        lists.index, lists.first, grad, steps, batch, heads, plan.features, J=columns,
-        KD=plan.cell.coefficients * plan.width, D=plan.width, BS=tile_steps, BB=sequences,
-        BN=next_power_of_2(heads), BJ=feature_tile(columns, 128 // size), BI=inner,
-        SHARED=plan.shared, PRECISION=plan.precision, num_warps=8, num_stages=3,
+        lists.index, lists.first, scan.pointer(scan.open), grad, *plan.sizes, plan.features,
+        J=columns, KD=plan.cell.coefficients * plan.width, D=plan.width, BS=tile_steps,
+        BB=sequences, BN=next_power_of_2(heads), BJ=feature_tile(columns, 128 // size), BI=inner,
+        SHARED=plan.shared, RESETS=plan.resets, PRECISION=plan.precision, num_warps=8,
+        num_stages=3,
     )  # fmt: skip
     return grad
 
@@ -298,12 +299,13 @@ def gate_gradient(scan: ScanLaunch, grad_y: Tensor, states: Piece, grads: EventG
             gate_kernel, (plan.head_parts * tiles * cdiv(stop - start, WALK),), operands.x, drives,
             operands.weight, operands.bias, scan.pointer(operands.more_bias), scan.unit,
             scan.pointer(operands.decay), lists.time, lists.index, lists.first,
-            scan.pointer(operands.lengths), scan.pointer(operands.reset), scan.pointer(relevant),
-            grad_y, states, grads.products, grads.inflow, grads.tail, grads.later, parts, start,
-            stop, *plan.sizes, plan.features, ADDED=plan.added, BT=tile,
-            BI=plan.tile_depth_of(plan.features), CHUNK=plan.chunk, WALK=WALK, GATE_UNITS=units,
-            HAS_LENGTHS=plan.has_lengths, HAS_RELEVANT=relevant is not None, HAS_DRIVE=apart,
-            **plan.parallel_constants, num_warps=warps,
+            scan.pointer(operands.lengths), scan.pointer(operands.reset),
+            scan.pointer(scan.silent), scan.pointer(relevant), grad_y, states, grads.products,
+            grads.inflow, grads.tail, grads.later, parts, start, stop, *plan.sizes, plan.features,
+            ADDED=plan.added, BT=tile, BI=plan.tile_depth_of(plan.features), CHUNK=plan.chunk,
+            WALK=WALK, GATE_UNITS=units, HAS_LENGTHS=plan.has_lengths,
+            HAS_RELEVANT=relevant is not None, HAS_DRIVE=apart, **plan.parallel_constants,
+            num_warps=warps,
         )  # fmt: skip
     if type(parts) is Piece:
         add_splits(parts, grad)

@@ -19,8 +19,10 @@ from .tiles import (
     load_decay,
     load_float,
     load_units,
+    opens_at,
     resets_at,
     rows_at,
+    silence,
     store_parts,
     units,
     zero_tiles,
@@ -98,6 +100,7 @@ def linearize_kernel(
     SEQUENCE,
     FIRST,
     RESET,  # [T, B]
+    SILENT,  # [S, N, D]: recurrent products with a state of zeros
     STATES,  # [rows, C, D]
     WORK,  # [rows, K, D]
     PRODUCTS,  # [rows, S, D]: recurrent products with the state one row before, if wanted
@@ -139,15 +142,18 @@ def linearize_kernel(
         if HAS_PRODUCTS:
             store_parts(PRODUCTS + wide * (S * D) + rd[None, :], q, units(follows, rd, D, BD), S, D)
         before = load_float(states + rd[None, :], mask, C, D)
+        if DECAYS or RESETS:
+            silent = load_units(SILENT, n, N, rd, S, D)
         if DECAYS:
             decay = load_decay(DECAY, n, rd, C, D)
             earlier = tl.load(TIME + position - 1, mask=is_event, other=0)
             before = carry(before, decay, (t - earlier - 1)[:, None], C)
-            q = cut(earlier != t - 1, q, S)  # a spike is received at the very next step only
+            # A spike is received at the very next step only.
+            q = silence(earlier != t - 1, q, silent, S)
         if RESETS:
             fresh = resets_at(RESET, t, b, B, is_event)
             before = cut(fresh, before, C)
-            q = cut(fresh, q, S)
+            q = silence(fresh, q, silent, S)
         unit = load_units(UNIT, n, N, rd, P, D)
         x = load_float(DRIVES + wide * (S * D) + rd[None, :], mask, S, D)
         derivatives = linearize(x, q, before, unit, CELL, HALF)
@@ -162,6 +168,7 @@ def weight_gradient_kernel(
     SEQUENCE,
     FIRST,
     RESET,  # [T, B]
+    OPEN,  # [T, B, N]
     GRAD,  # [splits, S, N, D, I] float32, splits STRIDE apart
     GRAD_BIAS,  # [splits, S, N, D] float32, likewise
     STRIDE,
@@ -215,6 +222,8 @@ def weight_gradient_kernel(
                 read = read & (resets_at(RESET, t, b, B, is_event) == 0)
         else:
             source = (t.to(tl.int64) * B + b) * I
+            if RESETS:
+                read = read & opens_at(OPEN, t, b, n, B, N, is_event)
         value = tl.load(
             SOURCE + source[:, None] + i[None, :], mask=read[:, None] & (i < I)[None, :], other=0.0
         ).to(WORK.dtype.element_ty)
@@ -257,6 +266,7 @@ def input_gradient_kernel(
     W,  # [S, N, D, I]
     INDEX,
     FIRST,
+    OPEN,  # [T, B, N]
     GRAD_X,  # [T, B, I]
     T,
     B,
@@ -271,6 +281,7 @@ def input_gradient_kernel(
     BJ: tl.constexpr,
     BI: tl.constexpr,
     SHARED: tl.constexpr,
+    RESETS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """The gradient by x: at every step, the sum over the heads that have an event there."""
@@ -282,7 +293,9 @@ def input_gradient_kernel(
     i = tl.program_id(1) * BI + tl.arange(0, BI)
     inside = (t < T) & (b < B)
     total = tl.zeros((BS * BB, BI), tl.float32)
-    if SHARED and BS == 1:  # all rows have the same events: one loop over the columns of open heads
+    if (
+        SHARED and BS == 1 and not RESETS
+    ):  # all rows have the same events: one loop over the columns of open heads
         rn = tl.arange(0, BN)
         at = INDEX + t0.to(tl.int64) * N + rn
         number = tl.load(at, mask=rn < N, other=0)
@@ -299,6 +312,8 @@ def input_gradient_kernel(
     else:
         for n in range(0, N):
             row, is_event = rows_at(INDEX, FIRST, t, b, inside, n, B, N, SHARED)
+            if RESETS:
+                is_event = is_event & opens_at(OPEN, t, b, n, B, N, is_event)
             if tl.max(is_event.to(tl.int32), 0) > 0:
                 for start in range(0, J, BJ):
                     j = start + tl.arange(0, BJ)

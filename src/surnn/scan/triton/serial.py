@@ -94,7 +94,8 @@ def decay_slopes(adjoint, state, decay, gap, mask, C: tl.constexpr):
     for i in tl.static_range(1, C):
         slope = tl.where(gap > 0, gap * power(decay[i], gap - 1), 0.0)
         by_state = adjoint[i] * slope  # where it is 0 the state is not read, whatever it is
-        out = out + (tl.where(mask & (by_state != 0), by_state * state[i], 0.0),)
+        read = mask & (gap > 0) & (by_state != 0)  # without a carry, an adjoint may be NaN
+        out = out + (tl.where(read, by_state * state[i], 0.0),)
     return out
 
 
@@ -184,6 +185,8 @@ def forward_kernel(
         if RESETS:
             before = cut(fresh, before, C)
         output = before[0]
+        if D % BD != 0:  # padding is NaN after an infinite state, and would spread
+            output = tl.where(exists, output, 0.0)
         if TEAM > 1:
             wait_for_team(COUNTER + walk, k, TEAM)
             at = STATES + (row + (k - 1) * stride)[:, None] * (C * D) + rk[None, :]

@@ -14,6 +14,7 @@ from surnn.nn.cells import get_cell
 from surnn.nn.pieces import Piece
 from surnn.nn.runtime import cdiv, is_interpreted, next_power_of_2
 
+from ..contract import open_heads
 from .cells import KernelCell, kernel_cell
 from .lists import DeviceEventList
 from .operands import KernelOperands
@@ -173,6 +174,23 @@ class ScanLaunch:
         """An upper bound, padding included."""
         steps, batch, _ = self.plan.sizes
         return min(self.rows, (steps + 2) * batch)
+
+    @cached_property
+    def open(self) -> Tensor | None:
+        """[T, B, N]: where heads are open, if events may also be resets of closed heads."""
+        if self.operands.reset is None:
+            return None
+        steps, _, heads = self.plan.sizes
+        by_head = self.operands.gate.view(steps, -1, heads, self.plan.gate_units)
+        return open_heads(by_head).view(torch.uint8)
+
+    @cached_property
+    def silent(self) -> Tensor | None:
+        """[S * H]: recurrent products with a state of zeros, if there are such states inside.
+        They are 0, or NaN by weights that are not finite."""
+        if not (self.plan.decays or self.plan.resets):
+            return None
+        return (self.operands.recurrent * 0).sum(-1)
 
     @property
     def unit(self) -> Pointer:

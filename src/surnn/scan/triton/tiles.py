@@ -104,7 +104,7 @@ def load_float(P, mask, COUNT: tl.constexpr, D):
 
 @triton.jit
 def load_units(P, n, N, rd, COUNT: tl.constexpr, D: tl.constexpr):
-    """Unit parameters [COUNT, N, D] of head n, as rows that broadcast over sequences."""
+    """Values of units [COUNT, N, D] of head n, as rows that broadcast over sequences."""
     out = ()
     for i in tl.static_range(COUNT):
         value = tl.load(P + (i * N + n) * D + rd, mask=rd < D, other=0.0)
@@ -181,11 +181,27 @@ def resets_at(RESET, t, b, B, inside):
 
 
 @triton.jit
+def opens_at(OPEN, t, b, n, B, N, inside):
+    """Whether units of head n are open at steps t of sequences b, from [T, B, N]."""
+    at = (t.to(tl.int64) * B + b) * N + n
+    return tl.load(OPEN + at, mask=inside, other=0) != 0
+
+
+@triton.jit
 def cut(fresh, values, COUNT: tl.constexpr):
     """0 in the rows of sequences that are reset; their values may be NaN."""
     out = ()
     for i in tl.static_range(COUNT):
         out = out + (tl.where(fresh[:, None], 0.0, values[i]),)
+    return out
+
+
+@triton.jit
+def silence(quiet, values, silent, COUNT: tl.constexpr):
+    """The products with a state of zeros in the rows that receive nothing."""
+    out = ()
+    for i in tl.static_range(COUNT):
+        out = out + (tl.where(quiet[:, None], silent[i], values[i]),)
     return out
 
 
