@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from surnn.nn import kernel_launch
+from surnn.nn import constants, kernel_launch
+from surnn.nn.constants import count_steps, zero_clock
 from surnn.nn.pieces import Piece, allocate
 from surnn.nn.runtime import has_triton
 
@@ -94,6 +95,13 @@ def test_what_the_code_depends_on_compiles_again(change):
     assert [len(compiled.runs) for compiled in kernel.compiled] == [1, 1]
 
 
+def test_one_is_not_a_multiple_of_sixteen():
+    kernel = Kernel()
+    launch(kernel, size=1)
+    launch(kernel, size=16)
+    assert len(kernel.compiled) == 2
+
+
 @pytest.mark.parametrize("change", [{"size": 7}, {"steps": 1}, {"steps": 16}, {"factor": 1.0}])
 def test_what_the_code_does_not_depend_on_compiles_nothing(change):
     kernel = Kernel()
@@ -111,6 +119,16 @@ def test_each_device_has_its_own_code(machine):
     launch(kernel)
     assert [len(compiled.runs) for compiled in kernel.compiled] == [0, 1]
     assert kernel.compiled[1].runs[0][1] == (1, 8)
+
+
+def test_each_cuda_stream_has_its_own_constants(monkeypatch):
+    x = torch.zeros(1)
+    here = count_steps(3, x), zero_clock(x)
+    assert count_steps(3, x) is here[0]
+    assert zero_clock(x) is here[1]
+    monkeypatch.setattr(constants, "stream_of", lambda _x: 1)
+    assert count_steps(3, x) is not here[0]
+    assert zero_clock(x) is not here[1]
 
 
 def test_an_empty_grid_runs_nothing():
@@ -143,10 +161,16 @@ def test_a_piece_is_an_address_and_a_dtype():
 
 
 def test_pieces_lie_side_by_side():
-    shapes = [((3,), torch.float32), ((0, 4), torch.int32), ((2, 5), torch.float64)]
+    shapes = [
+        ((3,), torch.float32),
+        ((0, 4), torch.int32),
+        ((2, 5), torch.float64),
+        ((0,), torch.int32),
+    ]
     buffer, pieces = allocate(torch.device("cpu"), shapes)
     for number, piece in enumerate(pieces):
         assert piece.data_ptr() % 16 == buffer.data_ptr() % 16
+        assert 0 <= piece.offset < 8 * len(buffer)
         assert piece.tensor().data_ptr() in (piece.data_ptr(), 0)
         piece.tensor().fill_(number)
     for number, (piece, (shape, dtype)) in enumerate(zip(pieces, shapes, strict=True)):

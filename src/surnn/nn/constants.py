@@ -1,7 +1,7 @@
 """Small tensors that never change, kept between calls: making one costs a GPU's host time.
 
-Nothing may write to them. In a traced computation or a CUDA graph, whose memory belongs to it, they
-are new.
+Nothing may write to them. Each CUDA stream has its own: on another one, they could be read before
+they are written. In a traced computation or a CUDA graph, whose memory belongs to it, they are new.
 """
 
 from functools import lru_cache
@@ -9,19 +9,21 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from .runtime import can_branch_on
+from .runtime import can_branch_on, stream_of
 
 
 def count_steps(steps: int, x: Tensor) -> Tensor:
     """1, 2, ..., ``steps`` as [steps, 1] on x's device."""
-    make = _cached_count if _can_keep(x) else _count
-    return make(steps, x.device)
+    if not _can_keep(x):
+        return _count(steps, x.device)
+    return _cached_count(steps, x.device, stream_of(x))
 
 
 def constant_zeros(shape: tuple[int, ...], dtype: torch.dtype, like: Tensor) -> Tensor:
     """Zeros on the device of ``like``."""
-    make = _cached_zeros if _can_keep(like) else _zeros
-    return make(tuple(shape), dtype, like.device)
+    if not _can_keep(like):
+        return _zeros(shape, dtype, like.device)
+    return _cached_zeros(tuple(shape), dtype, like.device, stream_of(like))
 
 
 def zero_clock(x: Tensor) -> Tensor:
@@ -47,12 +49,14 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
 
 
 @lru_cache(maxsize=8)
-def _cached_count(steps: int, device: torch.device) -> Tensor:
+def _cached_count(steps: int, device: torch.device, _stream: int) -> Tensor:
     with torch.inference_mode(False):  # later callers may train with the cached tensor
         return _count(steps, device)
 
 
 @lru_cache(maxsize=8)
-def _cached_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def _cached_zeros(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, _stream: int
+) -> Tensor:
     with torch.inference_mode(False):
         return _zeros(shape, dtype, device)

@@ -39,7 +39,8 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
     for value, special in zip(arguments, inspected, strict=False):
         if type(value) is int:
             if special:
-                key.append(1 if value == 1 else value % 16 == 0)
+                # Not 1, which as a key equals True.
+                key.append("one" if value == 1 else value % 16 == 0)
             if not -(1 << 31) <= value < 1 << 31:
                 key.append("int64")
         elif type(value) is float:

@@ -53,11 +53,16 @@ def words(specs: Sequence[Spec]) -> int:
 
 
 def pieces_of(buffer: Tensor, specs: Sequence[Spec]) -> list[Piece]:
-    """The pieces of a buffer that was allocated for ``specs``."""
+    """The pieces of a buffer that was allocated for ``specs``.
+
+    Empty ones lie at its beginning: the address after its end may belong to no allocation, and
+    Triton refuses such addresses.
+    """
     pieces, offset = [], 0
     for spec in specs:
-        pieces.append(Piece(buffer, offset, *spec))
-        offset += _size(spec)
+        size = _size(spec)
+        pieces.append(Piece(buffer, offset if size else 0, *spec))
+        offset += size
     return pieces
 
 

@@ -70,6 +70,11 @@ def is_captured(x: Tensor) -> bool:
     return x.is_cuda and _is_capturing(x)
 
 
+def stream_of(x: Tensor) -> int:
+    """The address of the CUDA stream that is current on x's device; 0 on other devices."""
+    return torch._C._cuda_getCurrentRawStream(x.device.index) if x.is_cuda else 0
+
+
 def on_its_device(function: Callable) -> Callable:
     """Run ``function`` with its first tensor's device current, where kernels are launched."""
 

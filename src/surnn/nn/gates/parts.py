@@ -21,7 +21,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from ..resets import is_visible, steps_since_reset
-from ..runtime import has_float64, is_captured, is_traced, runs_kernels
+from ..runtime import has_float64, is_captured, is_traced, runs_kernels, stream_of
 from ..surrogate import Surrogate
 from .base import Gate
 from .fixed_point import wave_sums
@@ -227,8 +227,8 @@ class GateParts(Gate):
         from .triton_sinusoids import FusedSinusoids  # noqa: PLC0415 (triton is optional)
 
         # A tensor made while a CUDA graph is captured belongs to that graph: it is not cached.
-        make = frequency_grid if is_captured(t) else _cached_grid
-        omega = make(self.min_period, self.max_period, self.frequencies, t.device)
+        grid = self.min_period, self.max_period, self.frequencies, t.device
+        omega = frequency_grid(*grid) if is_captured(t) else _cached_grid(*grid, stream_of(t))
         trains = torch.is_grad_enabled() and not self.frozen
         parameters = self.amplitude, self.phase, self.bias
         values = FusedSinusoids.apply(t, omega, *parameters, surrogate, trains)
@@ -309,7 +309,9 @@ def frequency_grid(
 
 
 @cache
-def _cached_grid(min_period: float, max_period: float, count: int, device: torch.device) -> Tensor:
+def _cached_grid(
+    min_period: float, max_period: float, count: int, device: torch.device, _stream: int
+) -> Tensor:
     with torch.inference_mode(False):  # later callers may train with the cached tensor
         return frequency_grid(min_period, max_period, count, device)
 
