@@ -80,6 +80,7 @@ def test_a_repeated_launch_runs_the_compiled_kernel(machine):
         {"size": 32},
         {"size": 1 << 31},
         {"size": 1 << 32},
+        {"size": -(1 << 31) - 1},
         {"steps": 1 << 31},
         {"block": 32},
         {"half": True},

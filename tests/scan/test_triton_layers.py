@@ -51,14 +51,18 @@ def build(name: str):
 
 
 def run(layer, x, hx=None):
-    """Outputs, last states, and gradients by x and all parameters."""
+    """Outputs, last states, and gradients by x, the state before and all parameters."""
     x = x.detach().requires_grad_()
     layer.zero_grad()
+    before = () if hx is None else _tuple(hx)
+    for h in before:
+        h.grad = None
     y, last = layer(x, hx)
     states = [h.plain() if isinstance(h, surnn.ClockedTensor) else h for h in _tuple(last)]
     loss = sum(((i + 1) * v).square().sum() for i, v in enumerate((y, *states)))
     loss.backward()
     grads = {name: p.grad.clone() for name, p in layer.named_parameters()}
+    grads |= {f"dh{i}": h.grad for i, h in enumerate(before)}
     return {"y": y, **dict(enumerate(states)), "dx": x.grad, **grads}
 
 
@@ -88,7 +92,10 @@ def test_a_layer_equals_reference(name):
 @pytest.mark.parametrize("name", ["gru", "lstm"])
 def test_a_state_is_continued(name):
     layer, x = build(name), sequence()
-    hx = layer(x)[1]
+    with torch.no_grad():
+        hx = layer(x)[1]
+    for h in _tuple(hx):
+        h.requires_grad_()
     found = run(layer, x, hx)
     layer.backend = "reference"
     assert_same(found, run(layer, x, hx))
