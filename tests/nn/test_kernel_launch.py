@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from surnn.nn import constants, kernel_launch
-from surnn.nn.constants import count_steps, zero_clock
+from surnn.nn.constants import constant_zeros, count_steps, zero_clock
 from surnn.nn.pieces import Piece, allocate
 from surnn.nn.runtime import has_triton
 
@@ -130,6 +130,16 @@ def test_each_cuda_stream_has_its_own_constants(monkeypatch):
     monkeypatch.setattr(constants, "stream_of", lambda _x: 1)
     assert count_steps(3, x) is not here[0]
     assert zero_clock(x) is not here[1]
+
+
+def test_constants_survive_those_who_write_to_them():
+    x = torch.zeros(1)
+    for _ in range(2):
+        steps, zeros = count_steps(5, x), constant_zeros((7,), torch.float32, x)
+        assert steps.flatten().tolist() == [1, 2, 3, 4, 5]
+        assert not zeros.any()
+        steps -= 1
+        zeros += 1
 
 
 def test_an_empty_grid_runs_nothing():

@@ -1,7 +1,8 @@
 """Small tensors that never change, kept between calls: making one costs a GPU's host time.
 
-Nothing may write to them. Each CUDA stream has its own: on another one, they could be read before
-they are written. In a traced computation or a CUDA graph, whose memory belongs to it, they are new.
+Nothing should write to them: those written to are new at every later call. Each CUDA stream has its
+own: on another one, they could be read before they are written. In a traced computation or a CUDA
+graph, whose memory belongs to it, they are new.
 """
 
 from functools import lru_cache
@@ -16,14 +17,16 @@ def count_steps(steps: int, x: Tensor) -> Tensor:
     """1, 2, ..., ``steps`` as [steps, 1] on x's device."""
     if not _can_keep(x):
         return _count(steps, x.device)
-    return _cached_count(steps, x.device, stream_of(x))
+    kept = _cached_count(steps, x.device, stream_of(x))
+    return _count(steps, x.device) if kept._version else kept
 
 
 def constant_zeros(shape: tuple[int, ...], dtype: torch.dtype, like: Tensor) -> Tensor:
     """Zeros on the device of ``like``."""
     if not _can_keep(like):
         return _zeros(shape, dtype, like.device)
-    return _cached_zeros(tuple(shape), dtype, like.device, stream_of(like))
+    kept = _cached_zeros(tuple(shape), dtype, like.device, stream_of(like))
+    return _zeros(shape, dtype, like.device) if kept._version else kept
 
 
 def zero_clock(x: Tensor) -> Tensor:

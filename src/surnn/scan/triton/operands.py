@@ -94,8 +94,8 @@ class KernelOperands:
     @classmethod
     def build(cls, tensors: Sequence[Tensor | None], others: Sequence[Any]) -> "KernelOperands":
         """The inverse of :meth:`tensors` and :meth:`others`."""
-        values: Sequence[Any] = (*tensors, *others)
-        return cls(**dict(zip((*TENSORS, *_OTHERS), values, strict=True)))
+        values: dict[str, Any] = dict(zip((*TENSORS, *_OTHERS), (*tensors, *others), strict=True))
+        return cls(**values)
 
     def unit_parameters(self, count: int) -> Tensor | Piece:
         """The parameters of units [P, N, D]: the last ones of ``more_bias``, or ``unit``."""
