@@ -85,7 +85,6 @@ def suites() -> dict[str, list[Case]]:
         "rates": [replace(case, rate=rate) for rate in RATES for case in plain],
         "rates, 16 heads": [replace(case, rate=rate, heads=16) for rate in RATES for case in plain],
         "input gates": [replace(case, gate="InputGate") for case in plain],
-        "threads": [replace(case, threads=2) for case in plain],
     }
 
 
@@ -233,16 +232,38 @@ def multiply_seconds() -> float:
     return time.perf_counter() - start
 
 
-def show_threads(console: Console, one: list[dict], two: list[dict], control: float) -> None:
+def measure_threads(case: Case, turns: int) -> dict:
+    """Median milliseconds of our layer on one thread and on two, which take turns."""
+    x, weight = case.data()
+    layer, _ = case.build()
+    times: dict[str, list[float]] = {f"{m} {n}": [] for m in ("eval", "train") for n in (1, 2)}
+    for turn in range(turns + 1):
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            train(layer, x, weight)  # threads start
+            start = time.perf_counter()
+            evaluate(layer, x)
+            middle = time.perf_counter()
+            train(layer, x, weight)
+            end = time.perf_counter()
+            if turn:  # the first is a warm-up
+                times[f"eval {threads}"].append(1e3 * (middle - start))
+                times[f"train {threads}"].append(1e3 * (end - middle))
+    found = {name: statistics.median(values) for name, values in times.items()}
+    gains = {mode: found[f"{mode} 1"] / found[f"{mode} 2"] for mode in ("eval", "train")}
+    return {"shape": case.shape, "milliseconds": found, **gains}
+
+
+def show_threads(console: Console, rows: list[dict], control: float) -> None:
     table = Table(title="SuGRU as it comes: time on one thread / time on two")
-    for column in ("I, H, T, B", "eval", "train"):
+    for column in ("I, H, T, B", "eval ms", "gain", "train ms", "gain"):
         table.add_column(column, justify="right")
-    for a, b in zip(one, two, strict=True):
-        gains = [
-            a["milliseconds"][f"{m} ours"] / b["milliseconds"][f"{m} ours"]
-            for m in ("eval", "train")
-        ]
-        table.add_row(", ".join(map(str, a["shape"])), *(f"{gain:.2f}" for gain in gains))
+    for row in rows:
+        cells = []
+        for mode in ("eval", "train"):
+            one, two = (row["milliseconds"][f"{mode} {threads}"] for threads in (1, 2))
+            cells += [f"{one:.2f} / {two:.2f}", f"{row[mode]:.2f}"]
+        table.add_row(", ".join(map(str, row["shape"])), *cells)
     console.print(table)
     console.print(f"two processes of matrix products, against one alone: {control:.2f}")
 
@@ -315,7 +336,7 @@ def main() -> None:
         print(measure_memory(arguments.measure_memory))
         return
     console = Console(width=140)
-    names = arguments.only or [*suites(), "memory"]
+    names = arguments.only or [*suites(), "threads", "memory"]
     found: dict[str, Any] = {}
     for name, cases in suites().items():
         if name in names:
@@ -323,10 +344,13 @@ def main() -> None:
                 measure(case, arguments.turns) for case in track(cases, description=name)
             ]
             show(console, name, found[name])
-    if "cells" in found and "threads" in found:
+    if "threads" in names:
+        found["threads"] = [
+            measure_threads(Case(shape), arguments.turns)
+            for shape in track(SHAPES, description="threads")
+        ]
         found["two processes"] = scaling_of_two_processes(arguments.turns)
-        one = [row for row in found["cells"] if row["layer"] == "SuGRU"]
-        show_threads(console, one, found["threads"], found["two processes"])
+        show_threads(console, found["threads"], found["two processes"])
     if "input gates" in names:
         cases = [Case(shape, heads=heads) for heads in (1, 16) for shape in SHAPES]
         found["input gates and clocks"] = [

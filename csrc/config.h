@@ -3,7 +3,7 @@
 #ifndef SURNN_CONFIG_H
 #define SURNN_CONFIG_H
 
-/* 1: for microcontrollers. It is the default of the six options below. */
+/* 1: for microcontrollers. It is the default of the seven options below. */
 #ifndef SURNN_MICRO
 #if (defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M') || defined(__XTENSA__) || \
     (defined(__riscv) && __riscv_xlen == 32)
@@ -25,6 +25,10 @@
 /* Streams that pass through the model together: 1 to 32. Arrays on the stack have room for all of them. */
 #ifndef SURNN_TOGETHER
 #define SURNN_TOGETHER (SURNN_MICRO ? 1 : 32)
+#endif
+/* 1: a stream keeps the input products of all units, for time steps with the same input. 0: it is smaller. */
+#ifndef SURNN_KEEP_SUMS
+#define SURNN_KEEP_SUMS !SURNN_MICRO
 #endif
 /* 1: the checksum of a file is computed without an 8 KiB table on the stack. */
 #ifndef SURNN_SMALL_CHECKSUM

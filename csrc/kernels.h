@@ -43,6 +43,12 @@ typedef struct quantised_vector {
     float scale;
 } quantised_vector;
 
+/* Quantised vectors of PACKET streams, interleaved: [ceil(n / 16)][4][PACKET][4]. */
+typedef struct interleaved_vectors {
+    uint8_t *high, *low; /* as above */
+    float scales[PACKET];
+} interleaved_vectors;
+
 /* The 8-bit weights of a tile or unit, with the sum and the scale of each row. */
 typedef struct int8_weights {
     const int8_t *w;
@@ -78,6 +84,11 @@ typedef struct kernels {
     /* `rows` with 8-bit weights: n is a multiple of 64, w[i] is [n / 64][S][64]. */
     void (*rows8)(float *sum, const int8_weights *w, const quantised_vector *const *x, size_t n,
                   int products, int count);
+    /* A unit in PACKET streams: sum[S][PACKET]. Each sum equals that of `rows8`. Kernels without it have
+     * NULL here. `interleave` writes bytes that it reads; n numbers of each x. */
+    void (*lanes8)(float *sum, const int8_weights *w, const interleaved_vectors *x, size_t n,
+                   int products);
+    void (*interleave)(interleaved_vectors *v, const quantised_vector *const *x, size_t n);
     /* Quantises x[n] into v, in which pointers are set and scale is not. The scale becomes NaN if x has
      * NaN or infinity, and so do then all products with x. */
     void (*quantise)(quantised_vector *v, const float *x, size_t n);
@@ -132,13 +143,12 @@ const kernels *surnn_choose_kernels(void);
 /* The factor that quantises v's n numbers; sets v's scale, which reverses it. `largest_bits` are the bits
  * of the largest absolute value. |q| is small enough that no sum overflows. */
 static inline float quantisation_factor(quantised_vector *v, int32_t largest_bits, size_t n) {
-    size_t most = v->low ? (size_t)INT32_MAX / (127 * (n ? n : 1)) : 127;
-    float largest, range;
+    float largest, range = 127.0f;
     memcpy(&largest, &largest_bits, 4);
     v->scale = 0.0f;
     if (largest_bits >= 0x7f800000) v->scale = NAN;
     if (largest_bits >= 0x7f800000 || !(largest > 1e-30f)) return 0.0f;
-    range = (float)(most < 32767 ? most : 32767);
+    if (v->low) range = n * 127 * 32767 <= INT32_MAX ? 32767.0f : (float)((size_t)INT32_MAX / (127 * n));
     v->scale = largest / range;
     return range / largest;
 }

@@ -361,9 +361,9 @@ static void look_ahead(uint16_t *open, uint16_t *unsure, const struct slice *sli
 const kernels surnn_kernels_scalar = {
     "scalar", tile, tiles, rows, columns,
 #if SURNN_INT8
-    tiles8, rows8, quantise,
+    tiles8, rows8, NULL, NULL, quantise,
 #else
-    NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL,
 #endif
     add, cell, gelu, glu, activate, norm, sums,
 #if SURNN_WARPED

@@ -10,6 +10,7 @@ enum { NEWEST_VERSION = 2, HEADER_SIZE = 64, RECORD_SIZE = 128, ALIGNMENT = 64 }
 enum { CHUNK = SURNN_CHUNK }; /* frames that pass through the model together, operation by operation */
 enum { MAX_OPERATIONS = 1 << 14, MAX_LENGTH = 1 << 24, MAX_INT8_INPUTS = 1 << 16 };
 enum { TOGETHER = SURNN_TOGETHER }; /* streams that pass through the model together */
+enum { GROUPS = TOGETHER / PACKET };
 /* Memory of a stream and its workspace, unless the caller sets another limit. */
 #define MAX_MEMORY ((uint64_t)1 << 30)
 #define MEMORY_OF_ANY_FILE ((uint64_t)1 << 24)
@@ -155,15 +156,15 @@ void surnn_run_sinusoids(const surnn_model *m, surnn_stream *s, const operation 
 void surnn_run_gate(const surnn_model *m, surnn_stream *s, const operation *op);
 /* Returns the multiply-accumulates done. */
 uint64_t surnn_run_linear(const surnn_model *m, surnn_stream *s, const operation *op);
-/* Returns whether the layer's output changed. */
-int surnn_run_recurrent(const surnn_model *m, surnn_stream *s, const operation *op);
 /* Compute a layer's input products for all frames of a chunk, so that weights are read once for
  * several frames. Runs before surnn_run_recurrent. */
 void surnn_project_inputs(const surnn_model *m, surnn_stream *s, const operation *op,
                           uint32_t frames);
 
-/* The same for several streams, whose sizes differ in nothing: each weight is read once for all of
- * them. Each result equals that of the function for one stream, bit for bit. */
+/* Returns whether the layer's output changed. */
+int surnn_run_recurrent(const surnn_model *m, surnn_stream *s, const operation *op);
+/* The same for several streams: each weight is read once for all of them. Each result equals that of the
+ * function for one stream, bit for bit. */
 void surnn_run_recurrent_together(const surnn_model *m, surnn_stream *const *streams, int count,
                                   const operation *op, int *changed);
 void surnn_run_linear_together(const surnn_model *m, surnn_stream *const *streams, int count,

@@ -150,15 +150,17 @@ typedef struct recurrent_state {
     uint64_t current;          /* uint64 version of the input; uint64 [tiles / 64]: see layer_step */
 } recurrent_state;
 
-/* A layer's scratch memory, as offsets from surnn_model.scratch. */
+/* A layer's scratch memory, as offsets from surnn_model.scratch. With several streams together, sizes
+ * and so offsets are multiplied by their number, but for those after `interleaved`. */
 typedef struct recurrent_scratch {
-    uint64_t recurrent_sums;         /* float: recurrent products of the open units */
+    uint64_t recurrent_sums, input_sums, next; /* float: see layer_step */
     uint64_t open;                   /* uint32 [tiles + PACKET]: the open tiles */
-    uint64_t quantised;              /* int8: quantised_vector [1 + heads]: the input, each head's state */
-    uint64_t numbers;                /* int8: their numbers */
+    uint64_t quantised;              /* int8: quantised_vector [1 + quantised_heads] */
+    uint64_t numbers, numbers_size;  /* int8: their numbers */
+    uint64_t interleaved;            /* of several streams: see layer_step */
+    uint64_t interleaved_size;       /* their numbers, of PACKET streams */
     uint64_t open_frames;            /* uint32 [gates]: bit j: open at frame j of the chunk */
     uint64_t projections;            /* float [CHUNK][tiles][S][lanes]: input products */
-    uint64_t per_stream;             /* of streams together: bytes of each, which end before open_frames */
 } recurrent_scratch;
 
 struct recurrent {
@@ -169,6 +171,7 @@ struct recurrent {
     size_t units, heads, head_size;       /* head_size = units / heads */
     size_t tiles, lanes, width;           /* lanes: 1, 8 or 16 units per tile; width = S * lanes */
     uint32_t weight_type;                 /* WEIGHTS_* */
+    uint32_t in_place;                    /* 1: cells change the state itself, after all products */
     uint32_t projects_chunks;             /* 1: input products of a chunk are computed together */
     uint32_t adapts_while_closed;         /* ALIF: the adaptation decays while its gate is closed */
     float threshold, beta;                /* LIF, ALIF */
@@ -182,6 +185,11 @@ struct recurrent {
     recurrent_state state;
     recurrent_scratch scratch;
 };
+
+/* Heads whose state is quantised at a time. */
+static inline size_t quantised_heads(const struct recurrent *layer) {
+    return layer->lanes == 1 ? layer->heads : 1;
+}
 
 /* ---------------------------------------------------------------- any operation */
 

@@ -40,29 +40,40 @@ static void lay_out_state(operation *op) {
     uint64_t others = (uint64_t)(layer->components - 1) * layer->units * 4, end = 0;
     layer->state.other_components = end;
     end += round_up(others, ALIGNMENT);
+    op->state_size = end;
+    if (!SURNN_KEEP_SUMS) return;
     layer->state.input_sums = end;
     end += round_up((uint64_t)layer->tiles * layer->width * 4, ALIGNMENT);
     layer->state.current = end;
-    end += round_up(8 + ((uint64_t)layer->tiles + 63) / 64 * 8, ALIGNMENT);
-    op->state_size = end;
+    op->state_size = end + round_up(8 + ((uint64_t)layer->tiles + 63) / 64 * 8, ALIGNMENT);
 }
 
 static void lay_out_scratch(operation *op) {
     struct recurrent *layer = &op->as.recurrent;
     recurrent_scratch *scratch = &layer->scratch;
     uint64_t heads = layer->heads, tiles = layer->tiles, end = 0;
-    scratch->recurrent_sums = end;
-    end += round_up(tiles * layer->lanes, PACKET) * layer->products * 4;
+    uint64_t sums = round_up((layer->in_place ? tiles : PACKET / layer->lanes) * layer->width * 4, ALIGNMENT);
+    end += sums;
+    scratch->input_sums = end;
+    if (!SURNN_KEEP_SUMS) end += sums;
+    scratch->next = end;
+    if (!layer->in_place) end += round_up(tiles * layer->lanes, PACKET) * layer->components * 4;
     scratch->open = end;
     end = round_up(end + (tiles + PACKET) * 4, ALIGNMENT);
     if (is_int8(layer->weight_type)) {
         scratch->quantised = end;
-        end = round_up(end + (1 + heads) * sizeof(quantised_vector), ALIGNMENT);
+        end = round_up(end + (1 + quantised_heads(layer)) * sizeof(quantised_vector), ALIGNMENT);
         scratch->numbers = end;
-        end += quantised_size(op->n) + heads * quantised_size(layer->head_size);
+        scratch->numbers_size = quantised_size(op->n) + quantised_heads(layer) * quantised_size(layer->head_size);
+        end += scratch->numbers_size;
     }
-    scratch->per_stream = end = round_up(end, ALIGNMENT);
-    op->shared_scratch_size = plus(times(TOGETHER, end), (uint64_t)op->gates * 4);
+    end = round_up(end, ALIGNMENT);
+    op->shared_scratch_size = times(TOGETHER, end);
+    if (is_int8(layer->weight_type) && layer->lanes == 1) {
+        scratch->interleaved = TOGETHER * end;
+        scratch->interleaved_size = 2 * PACKET * (round_up(op->n, 16) + heads * round_up(layer->head_size, 16));
+        op->shared_scratch_size += GROUPS * ((1 + heads) * sizeof(interleaved_vectors) + scratch->interleaved_size);
+    }
     if (layer->projects_chunks) {
         scratch->open_frames = end;
         end = round_up(end + (uint64_t)op->gates * 4, ALIGNMENT);
@@ -91,7 +102,9 @@ static int read_shape(const surnn_model *m, operation *op, const record *r) {
     layer->weight_type = weight_type, layer->adapts_while_closed = adapts;
     /* 8-bit weights, and those of single units, are so few that they are still in the cache for the
      * next frame of a chunk. */
-    layer->projects_chunks = weight_type == WEIGHTS_FLOAT32 && lanes > 1;
+    layer->in_place = SURNN_KEEP_SUMS && lanes > 1;
+    layer->projects_chunks =
+        SURNN_KEEP_SUMS && CHUNK > 1 && weight_type == WEIGHTS_FLOAT32 && lanes > 1;
     layer->threshold = float_of(r->number[7]), layer->beta = float_of(r->number[8]);
     layer->input_bytes = surnn_tile_bytes(lanes, shape.products, weight_type, op->n);
     layer->recurrent_bytes = surnn_tile_bytes(lanes, shape.products, weight_type, units / heads);

@@ -45,7 +45,10 @@ const char *surnn_scan_simd(void) { return surnn_choose_kernels()->name; }
 /* ---------------------------------------------------------------- packing */
 
 static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
-static float *zeros(size_t n) { return calloc(n + SLACK, sizeof(float)); }
+static float *zeros(scan_work *w, size_t n) {
+    float *memory = w->memory[w->memories++] = calloc(n + MARGIN, sizeof *memory);
+    return memory ? align(memory) : NULL;
+}
 
 /* from[N, S, D, n] <-> rows[N, D, S, padded]; `back` copies to `from`. */
 static void pack_rows(const scan_work *w, float *rows, float *from, size_t n, size_t padded, int back) {
@@ -73,10 +76,7 @@ static void pack_tiles(const scan_work *w, float *tiles, const float *from, size
 
 static void free_work(scan_work *w) {
     surnn_plan_close(&w->plan);
-    float *floats[] = {w->rec_rows, w->in_rows, w->recurrent_bias, w->adjoint, w->slot_values,
-                       w->adjoints, w->outputs, w->inputs, w->by_rec_rows, w->by_in_rows,
-                       w->by_sums, w->rec_tiles, w->in_tiles, w->changes, w->by_decay_rows};
-    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) free(floats[i]);
+    while (w->memories) free(w->memory[--w->memories]);
     free(w->slot_first);
     free(w->entries);
     free(w->entry_first);
@@ -97,13 +97,13 @@ static int open_work(scan_work *w, const surnn_scan *s, const scan_kernels *k) {
     w->lanes = s->gate_batch == 1 && s->batch >= LEAST_LANES ? w->batch / 8 * 8 : 0;
     if (surnn_plan_open(&w->plan, s, (int64_t)w->lanes)) return 1;
     size_t rows = w->heads * w->width * (size_t)w->cell.drives;
-    w->rec_rows = zeros(rows * w->padded);
-    w->in_rows = zeros(rows * w->padded_in);
+    w->rec_rows = zeros(w, rows * w->padded);
+    w->in_rows = zeros(w, rows * w->padded_in);
     if (!w->rec_rows || !w->in_rows) return 1;
     pack_rows(w, w->rec_rows, (float *)s->recurrent, w->width, w->padded, 0);
     pack_rows(w, w->in_rows, (float *)s->weight, w->features, w->padded_in, 0);
     if (s->cell != CELL_GRU) return 0;
-    w->recurrent_bias = zeros(rows);
+    w->recurrent_bias = zeros(w, rows);
     if (!w->recurrent_bias) return 1;
     for (size_t h = 0; h < w->heads; h++)
         memcpy(w->recurrent_bias + (h * 3 + 2) * w->width, s->unit + h * w->width, w->width * sizeof(float));
@@ -121,6 +121,11 @@ typedef struct job {
 static void run_forward(void *context, size_t task) {
     job *j = context;
     j->k->forward(j->w, task);
+}
+
+static void walk_all(scan_team *team, void *context) {
+    job *j = context;
+    surnn_team_run(team, run_forward, j, (size_t)j->w->plan.blocks * j->w->heads);
 }
 
 /* Asks for large pages where a tensor is about to be written: a fault for each small page takes as
@@ -141,13 +146,10 @@ int surnn_scan_forward(const surnn_scan *s) {
     use_large_pages(s->y, (size_t)(s->steps * s->batch * s->heads * s->width) * sizeof *s->y);
     if (s->saved)
         use_large_pages(s->saved, (size_t)(s->updates * CELLS[s->cell].saved) * sizeof *s->saved);
-    int failed = open_work(&w, s, j.k);
-    scan_team *team = failed ? NULL : surnn_team_open((size_t)s->threads);
-    if (team) surnn_team_run(team, run_forward, &j, (size_t)s->blocks * w.heads);
-    failed = failed || !team || w.failed;
-    surnn_team_close(team);
+    if (open_work(&w, s, j.k)) w.failed = 1;
+    else surnn_team_use((size_t)s->threads, walk_all, &j);
     free_work(&w);
-    return failed;
+    return w.failed;
 }
 
 int surnn_scan_step(const surnn_frame *s) { return choose_scan()->step(s, &CELLS[s->cell]); }
@@ -167,18 +169,21 @@ static void run_gates(void *context, size_t task) {
     j->run(j->gates, from, to < size ? to : size);
 }
 
-static int compute_gates(const surnn_surrogate *g, void (*run)(const surnn_surrogate *, size_t, size_t)) {
-    gates_job j = {g, run};
-    scan_team *team = surnn_team_open((size_t)g->threads);
-    if (!team) return 1;
+static void compute_gates(scan_team *team, void *context) {
+    const surnn_surrogate *g = ((gates_job *)context)->gates;
     use_large_pages(g->to, (size_t)g->size * sizeof *g->to);
-    surnn_team_run(team, run_gates, &j, ((size_t)g->size + GATES_A_TASK - 1) / GATES_A_TASK);
-    surnn_team_close(team);
-    return 0;
+    surnn_team_run(team, run_gates, context, ((size_t)g->size + GATES_A_TASK - 1) / GATES_A_TASK);
 }
 
-int surnn_surrogate_sample(const surnn_surrogate *g) { return compute_gates(g, choose_scan()->sample); }
-int surnn_surrogate_gradient(const surnn_surrogate *g) { return compute_gates(g, choose_scan()->gradient); }
+void surnn_surrogate_sample(const surnn_surrogate *g) {
+    gates_job j = {g, choose_scan()->sample};
+    surnn_team_use((size_t)g->threads, compute_gates, &j);
+}
+
+void surnn_surrogate_gradient(const surnn_surrogate *g) {
+    gates_job j = {g, choose_scan()->gradient};
+    surnn_team_use((size_t)g->threads, compute_gates, &j);
+}
 
 /* ---------------------------------------------------------------- backwards */
 
@@ -201,29 +206,29 @@ static int open_backward(scan_work *w, const scan_kernels *k) {
             pairs += pairs_in_chunk(w, i / w->heads, i % w->heads, from, to);
         if (pairs > most) most = pairs;
     }
-    w->slot_values = zeros(most * (size_t)w->slots);
+    w->slot_values = zeros(w, most * (size_t)w->slots);
     w->slot_first = malloc(lists * sizeof *w->slot_first);
     w->entries = malloc((most + 1) * sizeof *w->entries);
     w->entry_first = malloc((units + 2) * sizeof *w->entry_first);
-    w->adjoint = zeros(w->batch * padded * C);
-    w->outputs = zeros(chunk * w->batch * padded);
-    w->by_rec_rows = zeros(units * S * w->padded);
-    w->by_in_rows = zeros(units * S * w->padded_in);
-    w->by_sums = zeros(units * (S + (size_t)w->cell.parameters));
+    w->adjoint = zeros(w, w->batch * padded * C);
+    w->outputs = zeros(w, chunk * w->batch * padded);
+    w->by_rec_rows = zeros(w, units * S * w->padded);
+    w->by_in_rows = zeros(w, units * S * w->padded_in);
+    w->by_sums = zeros(w, units * (S + (size_t)w->cell.parameters));
     if (!w->slot_values || !w->slot_first || !w->entries || !w->entry_first || !w->adjoint ||
         !w->outputs || !w->by_rec_rows || !w->by_in_rows || !w->by_sums)
         return 1;
-    if (w->features != w->padded_in && !(w->inputs = zeros(chunk * w->batch * w->padded_in))) return 1;
+    if (w->features != w->padded_in && !(w->inputs = zeros(w, chunk * w->batch * w->padded_in))) return 1;
     if (!w->extras) return 0;
     w->block_units = S == 1 && w->padded > k->wide ? 2 * k->wide : k->wide;
     w->unit_blocks = (w->width + w->block_units - 1) / w->block_units;
     size_t tile = w->heads * w->unit_blocks * S * w->block_units, b = (size_t)s->gate_batch;
-    w->adjoints = zeros(chunk * C * w->batch * padded);
-    w->rec_tiles = zeros(tile * w->width);
-    w->in_tiles = zeros(tile * w->features);
+    w->adjoints = zeros(w, chunk * C * w->batch * padded);
+    w->rec_tiles = zeros(w, tile * w->width);
+    w->in_tiles = zeros(w, tile * w->features);
     w->dense = malloc(chunk * b * w->heads);
-    w->changes = zeros(chunk * b * padded);
-    w->by_decay_rows = zeros(C * padded);
+    w->changes = zeros(w, chunk * b * padded);
+    w->by_decay_rows = zeros(w, C * padded);
     if (!w->plan.shared) {
         size_t bounds = chunk * w->heads * (w->batch + (size_t)w->plan.blocks);
         w->turned = malloc((most + 1) * sizeof *w->turned);
@@ -359,24 +364,24 @@ static void write_gradients(const scan_work *w) {
         memcpy(s->by_decay + r * w->width, w->by_decay_rows + r * w->padded, w->width * sizeof(float));
 }
 
+static void run_chunks(scan_team *team, void *context) {
+    job *j = context;
+    size_t steps = j->w->steps, chunk = (size_t)j->w->s->chunk;
+    for (size_t at = (steps + chunk - 1) / chunk * chunk; !j->w->failed && at > 0; at -= chunk)
+        run_chunk(j, team, at - chunk, at < steps ? at : steps);
+}
+
 int surnn_scan_backward(const surnn_scan *s) {
     scan_work w;
     job j = {&w, choose_scan(), 0, 0};
-    int failed = open_work(&w, s, j.k) || open_backward(&w, j.k);
-    scan_team *team = failed ? NULL : surnn_team_open((size_t)s->threads);
     size_t gates = (size_t)(s->steps * s->gate_batch * s->heads * s->gate_width);
     if (s->by_gate) use_large_pages(s->by_gate, gates * sizeof *s->by_gate);
     if (s->by_x) use_large_pages(s->by_x, (size_t)(s->steps * s->batch * s->features) * sizeof *s->by_x);
-    failed = failed || !team;
-    size_t chunk = (size_t)s->chunk;
-    for (size_t at = (w.steps + chunk - 1) / chunk * chunk; !failed && at > 0; at -= chunk) {
-        run_chunk(&j, team, at - chunk, at < w.steps ? at : w.steps);
-        failed = w.failed;
-    }
-    if (!failed) write_gradients(&w);
-    surnn_team_close(team);
+    if (open_work(&w, s, j.k) || open_backward(&w, j.k)) w.failed = 1;
+    else surnn_team_use((size_t)s->threads, run_chunks, &j);
+    if (!w.failed) write_gradients(&w);
     free_work(&w);
-    return failed;
+    return w.failed;
 }
 
 #else /* no vector arithmetic in this compiler */
@@ -385,7 +390,7 @@ const char *surnn_scan_simd(void) { return NULL; }
 int surnn_scan_forward(const surnn_scan *s) { return s != NULL; }
 int surnn_scan_backward(const surnn_scan *s) { return s != NULL; }
 int surnn_scan_step(const surnn_frame *s) { return s != NULL; }
-int surnn_surrogate_sample(const surnn_surrogate *g) { return g != NULL; }
-int surnn_surrogate_gradient(const surnn_surrogate *g) { return g != NULL; }
+void surnn_surrogate_sample(const surnn_surrogate *g) { (void)g; }
+void surnn_surrogate_gradient(const surnn_surrogate *g) { (void)g; }
 
 #endif

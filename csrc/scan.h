@@ -66,8 +66,19 @@ typedef struct surnn_surrogate {
 
 enum { SURROGATE_SIGMOID, SURROGATE_TRIANGLE, SURROGATE_RECTANGLE, SURROGATE_ARCTAN };
 
+/* A pool of threads that the program has, with GNU OpenMP's functions. run(task, context, 0, 0) runs
+ * task(context) on each of its threads, the caller included, and returns when all have (GOMP_parallel);
+ * there size() is their number (omp_get_num_threads). */
+typedef struct surnn_pool {
+    void (*run)(void (*task)(void *context), void *context, unsigned threads, unsigned flags);
+    int (*size)(void);
+} surnn_pool;
+
 /* Whether this library was built with the scan, and the name of the instructions that it uses. */
 SURNN_API const char *surnn_scan_simd(void);
+/* From now on scans run on the threads of this pool, NULL: on threads of their own. Where a pool's
+ * threads spin after each use, others find no free processor. Children of a fork have their own. */
+SURNN_API void surnn_scan_use_pool(const surnn_pool *pool);
 /* Updates of a scan: reads T, B, N, D, b, m and gate. */
 SURNN_API int64_t surnn_scan_updates(const surnn_scan *scan);
 /* Writes y and last; saved and marks if they are not NULL. Returns 0, or 1 if memory is short. */
@@ -77,9 +88,9 @@ SURNN_API int surnn_scan_backward(const surnn_scan *scan);
 /* Writes next. Returns 0, or 1 if memory is short. */
 SURNN_API int surnn_scan_step(const surnn_frame *frame);
 /* to = 1 where the sigmoid of slope * preactivation exceeds 1/2 + noise * (random - 1/2), 0 elsewhere;
- * and to = by_gate times the surrogate's derivative, 0 at NaN. They return 0, or 1 if memory is short. */
-SURNN_API int surnn_surrogate_sample(const surnn_surrogate *gates);
-SURNN_API int surnn_surrogate_gradient(const surnn_surrogate *gates);
+ * and to = by_gate times the surrogate's derivative, 0 at NaN. */
+SURNN_API void surnn_surrogate_sample(const surnn_surrogate *gates);
+SURNN_API void surnn_surrogate_gradient(const surnn_surrogate *gates);
 /* Whether two tensors of `size` bytes hold the same. */
 SURNN_API int surnn_scan_equal(const void *a, const void *b, int64_t size);
 

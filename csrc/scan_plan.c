@@ -47,37 +47,52 @@ static void list_shared(scan_plan *p, const surnn_scan *s, uint8_t *open) {
     for (int64_t b = 0; b < s->batch; b++) p->sequence[b] = (int32_t)b;
 }
 
-/* One list of a plan with a schedule for each sequence: units in order, and for each its sequences.
- * Most units are closed: they are skipped eight at a time. */
-static void list_each(scan_plan *p, const surnn_scan *s, const float *gate, int64_t from, int64_t to,
-                      uint8_t *open, uint32_t *number, int64_t *place, int64_t *runs, int64_t *pairs) {
-    size_t width = (size_t)s->width, eights = (width + 7) / 8;
-    size_t stride = (size_t)s->heads * width;
-    int any = 0;
-    memset(number, 0, 8 * eights * sizeof *number);
-    for (int fill = 0; fill < 2; fill++) {
-        for (int64_t b = from; b < to; b++) {
-            uint8_t *row = open + (size_t)(b - from) * 8 * eights;
-            if (!fill) any |= read_gates(row, gate + (size_t)b * stride, width, width);
-            for (size_t e = 0; e < eights; e++) {
-                uint64_t eight;
-                memcpy(&eight, row + 8 * e, sizeof eight);
-                if (!eight) continue;
-                for (size_t u = 8 * e; u < 8 * e + 8; u++) { /* past the last unit all are closed */
-                    if (!fill) number[u] += row[u];
-                    else if (row[u]) p->sequence[place[u]++] = (int32_t)b;
-                }
-            }
-        }
-        if (!any) return;
-        for (size_t u = 0; u < width && !fill; u++) {
-            place[u] = *pairs;
-            p->unit[*runs] = (int32_t)u;
-            p->start[*runs] = *pairs;
-            *runs += number[u] > 0;
-            *pairs += number[u];
-        }
+/* Bit u is 1 where gate u is open, of at most 64. */
+static uint64_t open_units(const float *gate, size_t count) {
+    uint8_t open[64] = {0};
+    uint64_t units = 0;
+    for (size_t u = 0; u < count; u++) open[u] = gate[u] != 0.0f;
+    for (size_t u = 0; u < count; u += 8) {
+        uint64_t eight = 0; /* a byte each; the product moves their bits together */
+        for (size_t i = 0; i < 8; i++) eight |= (uint64_t)open[u + i] << 8 * i;
+        units |= (eight * 0x0102040810204080u >> 56) << u;
     }
+    return units;
+}
+
+static size_t lowest_bit(uint64_t bits) {
+#if defined(__GNUC__)
+    return (size_t)__builtin_ctzll(bits);
+#else
+    size_t place = 0;
+    while (!(bits >> place & 1)) place++;
+    return place;
+#endif
+}
+
+/* One list of a plan with a schedule for each sequence: units in order, and for each its sequences.
+ * Most units are closed: only those that are open take time, with a bit for each. */
+static void list_each(scan_plan *p, const surnn_scan *s, const float *gate, int64_t from, int64_t to,
+                      uint64_t *open, uint32_t *number, int64_t *place, int64_t *runs, int64_t *pairs) {
+    size_t width = (size_t)s->width, words = (width + 63) / 64, stride = (size_t)s->heads * width;
+    uint64_t any = 0;
+    memset(number, 0, width * sizeof *number);
+    for (size_t i = 0; i < (size_t)(to - from) * words; i++) {
+        size_t first = i % words * 64, left = width - first;
+        const float *row = gate + ((size_t)from + i / words) * stride;
+        any |= open[i] = open_units(row + first, left < 64 ? left : 64);
+        for (uint64_t bits = open[i]; bits; bits &= bits - 1) number[first + lowest_bit(bits)]++;
+    }
+    for (size_t u = 0; u < width && any; u++) {
+        place[u] = *pairs;
+        p->unit[*runs] = (int32_t)u;
+        p->start[*runs] = *pairs;
+        *runs += number[u] > 0;
+        *pairs += number[u];
+    }
+    for (size_t i = 0; i < (size_t)(to - from) * words && any; i++)
+        for (uint64_t bits = open[i]; bits; bits &= bits - 1)
+            p->sequence[place[i % words * 64 + lowest_bit(bits)]++] = (int32_t)((size_t)from + i / words);
 }
 
 /* The same where a head has one gate: all its units have the same sequences. */
@@ -96,7 +111,7 @@ static void list_head(scan_plan *p, const surnn_scan *s, const float *gate, int6
     }
 }
 
-static void list_all(scan_plan *p, const surnn_scan *s, uint8_t *open, uint32_t *number,
+static void list_all(scan_plan *p, const surnn_scan *s, uint64_t *open, uint32_t *number,
                      int64_t *place) {
     size_t heads = (size_t)s->heads, steps = (size_t)s->steps, gates = (size_t)s->gate_width;
     int64_t runs = 0, pairs = 0;
@@ -123,8 +138,8 @@ int surnn_plan_open(scan_plan *p, const surnn_scan *s, int64_t lanes) {
     p->steps = s->steps, p->heads = s->heads, p->width = s->width, p->blocks = s->blocks;
     p->shared = s->gate_batch == 1;
     lists = (size_t)(p->shared ? 1 : s->blocks) * (size_t)s->heads * (size_t)s->steps;
-    open_size = (width + 7) / 8 * 8 * (p->shared ? 1 : batch);
-    uint8_t *open = calloc(open_size + 1, 1);
+    open_size = p->shared ? width + 1 : (width + 63) / 64 * batch * sizeof(uint64_t);
+    void *open = malloc(open_size);
     int64_t *place = malloc((width + 8) * sizeof *place);
     uint32_t *number = malloc((width + 8) * sizeof *number); /* sequences of a block, of each unit */
     size_t runs = (size_t)updates / (p->shared ? batch : 1);

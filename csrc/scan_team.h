@@ -1,4 +1,5 @@
-/* A team of threads that share the tasks of one job after another. */
+/* A team of threads that share the tasks of one job after another: threads of a pool that the program
+ * has already, or else threads of its own. */
 #ifndef SURNN_SCAN_TEAM_H
 #define SURNN_SCAN_TEAM_H
 
@@ -6,11 +7,11 @@
 
 typedef struct scan_team scan_team;
 typedef void (*scan_task)(void *context, size_t task);
+typedef void (*scan_pass)(scan_team *team, void *context);
 
-/* Threads that cannot be started are left out; the caller is one of the team. NULL: memory is short. */
-scan_team *surnn_team_open(size_t threads);
-/* Runs tasks 0 to count - 1, in any order, and returns when all are done. */
+/* Runs pass(team, context), for which the team has up to this many threads, the caller included. */
+void surnn_team_use(size_t threads, scan_pass pass, void *context);
+/* Runs tasks 0 to count - 1, in any order, and returns when all are done. Only a pass calls it. */
 void surnn_team_run(scan_team *team, scan_task task, void *context, size_t count);
-void surnn_team_close(scan_team *team);
 
 #endif

@@ -5,7 +5,7 @@
 #include "kernels.h"
 #include "scan_plan.h"
 
-enum { MAX_SLOTS = 8, SLACK = 16 };
+enum { MAX_SLOTS = 8, SLACK = 16, LINE = 64, MARGIN = SLACK + LINE / sizeof(float) };
 
 /* Sizes of a cell. The backward pass stores SLOTS numbers for each update of a chunk: first the
  * gradients by the cell's inputs and parameters; then, where the gate or the decay has a gradient, the
@@ -44,6 +44,8 @@ typedef struct scan_work {
     float *in_rows;           /* [N, D, S, padded_in] */
     float *recurrent_bias;    /* [N, S, D], or NULL: adds to the recurrent product (GRU: bias_hn) */
     int failed;               /* some task had no memory */
+    void *memory[16];         /* what the pointers to floats point into */
+    int memories;
 
     /* ---- the backward pass */
     int slots, extras; /* extras: the gate or the decay has a gradient */
@@ -83,6 +85,11 @@ typedef struct scan_kernels {
     void (*gradient)(const surnn_surrogate *g, size_t from, size_t to);
 } scan_kernels;
 
+/* The first float of a cache line: vectors that cross lines are slow, and so are threads that share one.
+ * Memory for it has MARGIN floats more than are used. */
+static inline float *align(float *memory) {
+    return (float *)(((uintptr_t)memory + LINE - 1) / LINE * LINE);
+}
 /* Some task had no memory. Several threads may say so at once. */
 static inline void report_failure(scan_work *w) {
 #if defined(__GNUC__)

@@ -9,7 +9,7 @@ static void run_operations(const surnn_model *m, surnn_stream *s, uint32_t frame
     s->frames = frames;
     for (uint32_t i = 0; i < m->operation_count; i++) {
         const operation *op = &m->operations[i];
-        if (frames > 1 && op->kind == OP_RECURRENT) surnn_project_inputs(m, s, op, frames);
+        if (CHUNK > 1 && frames > 1 && op->kind == OP_RECURRENT) surnn_project_inputs(m, s, op, frames);
         for (s->frame = 0; s->frame < frames; s->frame++) {
             s->t = t + s->frame;
             surnn_run_operation(m, s, i);

@@ -177,30 +177,11 @@ static void test_scan(int64_t cell, int64_t gate_batch, int64_t gate_width, int6
     for (int i = 0; i < 14; i++) free(results[i]);
 }
 
-/* ---------------------------------------------------------------- gates */
-
-static int sample(void *context) { return surnn_surrogate_sample(context); }
-static int gradient(void *context) { return surnn_surrogate_gradient(context); }
-
-static void test_gates(int64_t threads) {
-    float *values = numbers(3 * ROOM, 2.0f), *to = numbers(ROOM, 0);
-    surnn_surrogate gates = {
-        .size = ROOM, .threads = threads, .slope = 2, .noise = 1, .preactivation = values,
-        .random = values + ROOM, .by_gate = values + 2 * ROOM, .to = to,
-    };
-    int samples = fail_each(sample, &gates), gradients = fail_each(gradient, &gates);
-    printf("gates, %d threads: %d allocations failed forwards, %d backwards\n", (int)threads, samples,
-           gradients);
-    free(values), free(to);
-}
-
 int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) test_engine(argv[i]);
     subject = "the scan";
     for (int64_t cell = 0; cell < 6 && surnn_scan_simd(); cell++)
         for (int kind = 0; kind < 8; kind++)
             test_scan(cell, kind & 1 ? B : 1, kind & 2 ? D : 1, kind & 4 ? 3 : 1);
-    subject = "the gates";
-    for (int64_t threads = 1; threads <= 3 && surnn_scan_simd(); threads += 2) test_gates(threads);
     return 0;
 }

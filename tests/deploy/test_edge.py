@@ -9,6 +9,8 @@ import surnn
 from helpers.mel import build_mel, mel_in_c
 from surnn.bench.firmware import Firmware, missing_tools
 from surnn.deploy.export import to_c_folder, to_engine
+from surnn.models.model import SequenceModel
+from surnn_recipes.speech_commands import streams
 
 pytestmark = pytest.mark.skipif(
     bool(missing_tools()), reason=f"not installed: {', '.join(missing_tools())}"
@@ -76,6 +78,22 @@ def test_the_program_is_small_and_needs_neither_malloc_nor_doubles(device):
         assert name not in ("__aeabi_dadd", "__aeabi_dmul", "__aeabi_f2d", "sin", "cos", "_sbrk")
     assert "malloc" not in firmware.map
     assert "muldf3" not in firmware.map
+
+
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+def test_the_keyword_model_fits(weights, tmp_path, monkeypatch):
+    """That of the recipe: two layers of 192 units, gates with a memory for heads of 16."""
+    config = streams()
+    task = config.task
+    torch.manual_seed(0)
+    model = SequenceModel(config.model, config.gate, task.input, task.output, task.steps).eval()
+    path = to_engine(model, tmp_path / "model.surnn", weights)
+    firmware = Firmware(to_c_folder(model, tmp_path / "c", weights))
+    frames = np.random.default_rng(0).normal(size=(30, INPUTS)).astype(np.float32)
+    measured = firmware.run(frames)
+    assert np.array_equal(measured.outputs, answers_of_python(path, frames, monkeypatch))
+    assert firmware.flash.engine < 25_000
+    assert 2 * 192 * 4 < measured.sizes.stream < 6000
 
 
 def test_no_time_step_is_slow_at_any_clock(device, monkeypatch):

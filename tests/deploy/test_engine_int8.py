@@ -41,6 +41,24 @@ def test_streams_together_chunks_and_steps_agree_bit_for_bit(
     assert not np.isnan(np.delete(outputs, 3, 1)).any()
 
 
+@pytest.mark.parametrize("activations", ["int8", "int16"])
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("cell", CELLS)
+def test_many_streams_at_one_clock_agree_with_streams_alone(cell, heads, activations, tmp_path):
+    """Units that are open in 16 streams side by side have products of their own."""
+    gate = surnn.Rhythm(rate=0.4, horizon=20, granularity="unit")
+    layer = CELLS[cell](21, 66, 2, gate=gate, heads=heads)
+    engine = surnn.Engine(export(layer, tmp_path, activations=activations))
+    count = 16 + 16 + 5
+    x = np.random.default_rng(0).normal(size=(12, count, 21))
+    x[5:8, 2], x[9, 20] = x[4, 2], np.nan
+    together, alone = engine.streams(count), engine.streams(count)
+    for frames in x:
+        expected = np.stack([one.step(frame) for one, frame in zip(alone, frames, strict=True)])
+        assert np.array_equal(together.step(frames), expected, equal_nan=True)
+    assert [one.work for one in together] == [one.work for one in alone]
+
+
 @pytest.mark.parametrize("granularity", ["unit", 8, 16])
 @pytest.mark.parametrize("inputs", [3, 64, 77])
 def test_products_of_the_largest_numbers_are_exact(granularity, inputs, tmp_path, monkeypatch):

@@ -61,14 +61,9 @@ def test_hostile_files_are_harmless(objects, files, tmp_path):
 
 
 def test_allocations_that_fail_are_reported(objects, files, tmp_path):
-    """Each allocation of loading, streams, benchmarks, scans and gates fails in turn."""
+    """Each allocation of loading, streams, benchmarks and scans fails in turn."""
     wrap = "-Wl,--wrap=malloc,--wrap=calloc"
     program = link(tmp_path / "faults", HERE / "memory_faults.c", objects, "-O0", wrap, *CHECKS)
     lines = run(program, *files).splitlines()
     assert sum("cell" in line for line in lines) == 48  # six cells
-    gates = [line for line in lines if line.startswith("gates")]
-    assert [line.split(": ")[1] for line in gates] == [
-        "2 allocations failed forwards, 2 backwards"
-    ] * 2
-    others = [line for line in lines if line not in gates]
-    assert all(int(line.split(": ")[1].split()[0]) >= 4 for line in others)
+    assert all(int(line.split(": ")[1].split()[0]) >= 4 for line in lines)

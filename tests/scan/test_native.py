@@ -1,6 +1,10 @@
 """``native`` equals ``reference`` in outputs and in every gradient, whatever the threads."""
 
 import itertools
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -223,6 +227,81 @@ def test_threads_may_change_between_the_passes(monkeypatch):
         torch.set_num_threads(threads)
     for name, grad in zip(leaves(inputs), found, strict=True):
         assert torch.equal(grad, expected["d" + name]), name
+
+
+def run_alone(script: str) -> None:
+    """Run a script in a new process, with this one's library and modules; fail if it hangs.
+
+    Tensors are small: torch runs larger operators on its pool, which hangs in a forked child.
+    """
+    start = """
+import os
+import signal
+import torch
+import helpers.other_library  # sets the library before surnn looks for it
+from helpers.scans import make_inputs, native_scan, run_with_gradients
+from surnn.scan.native import op
+op.WORK_PER_THREAD = 1
+torch.set_num_threads(3)
+inputs = make_inputs("gru", steps=20, batch=33, heads=2, width=20, dtype=torch.float32)
+"""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", start + script]
+    subprocess.run(command, env=env, timeout=120, check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the list of threads from /proc")
+def test_scans_run_on_the_pool_of_torch():
+    run_alone("""
+before = len(os.listdir("/proc/self/task"))
+native_scan(inputs)
+after = len(os.listdir("/proc/self/task"))
+assert after == before + 2, (before, after)  # the pool remains; threads of our own would have ended
+""")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_child_scans_without_the_pool():
+    run_alone("""
+expected = run_with_gradients(native_scan, inputs)
+child = os.fork()
+if not child:
+    signal.alarm(100)  # a child that hangs ends
+    found = run_with_gradients(native_scan, inputs)
+    os._exit(not all(torch.equal(found[name], value) for name, value in expected.items()))
+assert os.waitpid(child, 0)[1] == 0
+""")
+
+
+def test_several_python_threads_scan_at_once(monkeypatch):
+    monkeypatch.setattr(op, "WORK_PER_THREAD", 1)
+    inputs = make_inputs("lstm", steps=40, batch=33, heads=2, width=20, dtype=torch.float32)
+    with torch.no_grad():
+        expected, _ = native_scan(inputs)
+        threads = torch.get_num_threads()
+        try:
+            torch.set_num_threads(3)
+            with ThreadPoolExecutor(4) as pool:
+                found = list(pool.map(lambda _: native_scan(inputs)[0], range(24)))
+        finally:
+            torch.set_num_threads(threads)
+    assert all(torch.equal(y, expected) for y in found)
+
+
+@pytest.mark.parametrize("pool", [1, 2])
+def test_a_pool_may_have_fewer_threads_than_the_team(monkeypatch, pool):
+    inputs = make_inputs("gru", steps=30, batch=33, heads=2, width=20, dtype=torch.float32)
+    expected = run_with_gradients(native_scan, inputs)
+    monkeypatch.setattr(op, "WORK_PER_THREAD", 1)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(pool)
+        monkeypatch.setattr(op.torch, "get_num_threads", lambda: 5)
+        found = run_with_gradients(native_scan, inputs)
+    finally:
+        torch.set_num_threads(threads)
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
 
 
 # ------------------------------------------------------------------ the parts of a pass

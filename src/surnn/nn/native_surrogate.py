@@ -35,7 +35,8 @@ def _library() -> ctypes.CDLL | None:
     library = ctypes.CDLL(str(path))
     library.surnn_scan_simd.restype = ctypes.c_char_p
     for name in ("sample", "gradient"):
-        getattr(library, f"surnn_surrogate_{name}").argtypes = (ctypes.POINTER(_Gates),)
+        function = getattr(library, f"surnn_surrogate_{name}")
+        function.argtypes, function.restype = (ctypes.POINTER(_Gates),), None
     return library if library.surnn_scan_simd() else None
 
 
@@ -54,8 +55,7 @@ def _run(name: str, a: Tensor, kind: str, slope: float, noise: float, **tensors:
         preactivation=a.data_ptr(), to=to.data_ptr(),
         **{k: v.data_ptr() for k, v in pointers.items()},
     )  # fmt: skip
-    if getattr(_library(), f"surnn_surrogate_{name}")(ctypes.byref(gates)):
-        raise MemoryError("no memory for the gates")
+    getattr(_library(), f"surnn_surrogate_{name}")(ctypes.byref(gates))
     return to
 
 

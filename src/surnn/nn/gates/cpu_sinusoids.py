@@ -38,6 +38,8 @@ class _Sines(NamedTuple):
     sin: Tensor
     """[T, K] in float64"""
     cos: Tensor
+    both: Tensor
+    """[T, 2K] in float32, for gradients"""
 
 
 def is_supported(t: Tensor, grid: Grid) -> bool:
@@ -58,7 +60,8 @@ def _sines(t: Tensor, grid: Grid) -> _Sines:
             return sines
     with torch.inference_mode(False), torch.no_grad():  # later callers may train with them
         angle = t.double() * grid.frequencies()
-        sines = _Sines(t.clone(), angle.sin(), angle.cos())
+        sin, cos = angle.sin(), angle.cos()
+        sines = _Sines(t.clone(), sin, cos, torch.cat((sin, cos), 1).float())
     kept[:] = [sines, *kept[: _KEPT_RANGES - 1]]
     return sines
 
@@ -86,8 +89,11 @@ class CpuSinusoids(torch.autograd.Function):
             omega = ctx.grid.frequencies()
             a = sinusoids(sines.t.double(), omega, amplitude, phase) + bias.double()
             return None, None, *differentiable_gradients(a, (amplitude, phase, bias), grad)
-        rows = grad.squeeze(1).t()
-        by_sin, by_cos = rows @ sines.sin, rows @ sines.cos
+        # Decisions need float64; the gradient has the precision of the parameters.
+        exact = amplitude.dtype == torch.float64
+        both = torch.cat((sines.sin, sines.cos), 1) if exact else sines.both
+        rows = grad.squeeze(1).t().to(both.dtype)
+        by_sin, by_cos = (rows @ both).chunk(2, 1)
         by_amplitude = (by_sin * cos).add_(by_cos * sin)
         by_phase = (by_cos.mul_(cos)).sub_(by_sin.mul_(sin)).mul_(amplitude)
         by_bias = rows.sum(1).to(bias.dtype)

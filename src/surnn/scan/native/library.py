@@ -3,6 +3,8 @@
 import ctypes
 from functools import cache
 
+import torch
+
 from surnn.library import find_library
 
 _SIZES = (
@@ -55,4 +57,26 @@ def scan_library() -> ctypes.CDLL | None:
         getattr(library, f"surnn_scan_{name}").argtypes = (ctypes.POINTER(Scan),)
     library.surnn_scan_step.argtypes = (ctypes.POINTER(Frame),)
     library.surnn_scan_equal.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    library.surnn_scan_use_pool.argtypes = (ctypes.POINTER(_Pool),)
+    library.surnn_scan_use_pool(_torch_pool())
     return library if library.surnn_scan_simd() else None
+
+
+class _Pool(ctypes.Structure):
+    """``surnn_pool``: functions of GNU OpenMP."""
+
+    _fields_ = (("run", ctypes.c_void_p), ("size", ctypes.c_void_p))
+
+
+def _torch_pool() -> _Pool | None:
+    """The threads of torch's own operators, where torch is linked to GNU OpenMP or a lookalike.
+
+    They spin for some milliseconds after each operator, so that threads of our own would find no
+    free core meanwhile.
+    """
+    openmp = ctypes.CDLL(torch._C.__file__)  # finds what it is linked to, too
+    run = getattr(openmp, "GOMP_parallel", None)
+    size = getattr(openmp, "omp_get_num_threads", None)
+    if run is None or size is None:
+        return None
+    return _Pool(*(ctypes.cast(function, ctypes.c_void_p) for function in (run, size)))
