@@ -116,10 +116,10 @@ def test_each_device_has_its_own_code(machine):
     launch(kernel)
     machine.device = 1
     launch(kernel)
-    machine.stream = 8
-    launch(kernel)
-    assert [len(compiled.runs) for compiled in kernel.compiled] == [0, 1]
-    assert kernel.compiled[1].runs[0][1] == (1, 8)
+    for machine.stream in (8, 9):
+        launch(kernel)
+    assert [len(compiled.runs) for compiled in kernel.compiled] == [0, 2]
+    assert [run[1] for run in kernel.compiled[1].runs] == [(1, 8), (1, 9)]
 
 
 def test_each_cuda_stream_has_its_own_constants(monkeypatch):
