@@ -17,7 +17,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +101,14 @@ def train(layer: nn.Module, x: torch.Tensor, weight: torch.Tensor) -> None:
     (layer(x)[0] * weight).sum().backward()
 
 
-def measure(case: Case, turns: int) -> dict:
-    """Median milliseconds of both layers, and their ratios."""
-    torch.set_num_threads(case.threads)
-    x, weight = case.data()
-    layers = dict(zip(("ours", "torch"), case.build(), strict=True))
-    times: dict[str, list[float]] = {f"{m} {n}": [] for m in ("eval", "train") for n in layers}
+def take_turns(
+    choices: dict[str, Callable[[], nn.Module]], x: torch.Tensor, weight: torch.Tensor, turns: int
+) -> dict[str, float]:
+    """Median milliseconds of an evaluation and of a training step, by name of the layer."""
+    times: dict[str, list[float]] = {f"{m} {n}": [] for m in ("eval", "train") for n in choices}
     for turn in range(turns + 1):
-        for name, layer in layers.items():
+        for name, choose in choices.items():
+            layer = choose()
             start = time.perf_counter()
             evaluate(layer, x)
             middle = time.perf_counter()
@@ -115,7 +117,16 @@ def measure(case: Case, turns: int) -> dict:
             if turn:  # the first is a warm-up
                 times[f"eval {name}"].append(1e3 * (middle - start))
                 times[f"train {name}"].append(1e3 * (end - middle))
-    found = {name: statistics.median(values) for name, values in times.items()}
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def measure(case: Case, turns: int) -> dict:
+    """Median milliseconds of both layers, and their ratios."""
+    torch.set_num_threads(case.threads)
+    x, weight = case.data()
+    layers = dict(zip(("ours", "torch"), case.build(), strict=True))
+    choices = {name: lambda layer=layer: layer for name, layer in layers.items()}
+    found = take_turns(choices, x, weight, turns)
     return {
         **asdict(case),
         "backend": layers["ours"].chosen_backend,
@@ -236,20 +247,13 @@ def measure_threads(case: Case, turns: int) -> dict:
     """Median milliseconds of our layer on one thread and on two, which take turns."""
     x, weight = case.data()
     layer, _ = case.build()
-    times: dict[str, list[float]] = {f"{m} {n}": [] for m in ("eval", "train") for n in (1, 2)}
-    for turn in range(turns + 1):
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            train(layer, x, weight)  # threads start
-            start = time.perf_counter()
-            evaluate(layer, x)
-            middle = time.perf_counter()
-            train(layer, x, weight)
-            end = time.perf_counter()
-            if turn:  # the first is a warm-up
-                times[f"eval {threads}"].append(1e3 * (middle - start))
-                times[f"train {threads}"].append(1e3 * (end - middle))
-    found = {name: statistics.median(values) for name, values in times.items()}
+
+    def on_threads(threads: int) -> nn.Module:
+        torch.set_num_threads(threads)
+        train(layer, x, weight)  # threads start
+        return layer
+
+    found = take_turns({str(n): partial(on_threads, n) for n in (1, 2)}, x, weight, turns)
     gains = {mode: found[f"{mode} 1"] / found[f"{mode} 2"] for mode in ("eval", "train")}
     return {"shape": case.shape, "milliseconds": found, **gains}
 
