@@ -21,7 +21,7 @@ def test_sines_kept_on_a_cpu_change_no_number() -> None:
         ours = torch.autograd.grad((kept * weight).sum(), parameters)
         expected = torch.autograd.grad((plain * weight).sum(), parameters)
         for name, a, b in zip(names, ours, expected, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5, msg=name)
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6, msg=name)
 
 
 def test_sines_kept_on_a_cpu_have_second_derivatives() -> None:
